@@ -1,0 +1,56 @@
+"""Which keys each query may see, as the ready mask that a model's attention takes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+
+
+def visible_keys(
+    real: Tensor, *, queries: int, key_start: int = 0, window: int | None = None
+) -> Tensor:
+    """(B, 1, Q, K) bool, True where query q may see key k.
+
+    `real` is (B, N) bool for the N tokens seen so far, the last `queries` of which ask; keys
+    before `key_start` have left the cache. A query sees real keys up to itself, within the
+    sliding `window` if there is one, and always itself: a pad that sees nothing would give a
+    softmax over nothing, which is NaN on some kernels.
+    """
+    seen = real.shape[1]
+    query = torch.arange(seen - queries, seen, device=real.device)[:, None]
+    key = torch.arange(key_start, seen, device=real.device)[None, :]
+    causal = key <= query
+    if window is not None:
+        causal = causal & (key > query - window)
+    return (causal & real[:, None, None, key_start:]) | (key == query)
+
+
+def attention_mask(
+    model: PreTrainedModel, cache: Cache, real: Tensor, *, queries: int
+) -> Tensor | dict[str, Tensor]:
+    """The mask of the next forward, one per kind of layer where a model mixes two kinds.
+
+    Ready 4-D masks, because transformers reads a 2-D mask back to the host on every forward.
+    Kernels that take no 4-D mask get the 2-D one.
+    """
+    attention = model.config._attn_implementation
+    if attention not in ("sdpa", "eager"):
+        return real.long()
+    seen_before = real.shape[1] - queries
+    windows = {sliding_window(layer) for layer in cache.layers} or {None}
+    masks = {}
+    for window in windows:
+        kept_from = 0 if window is None else max(seen_before - window + 1, 0)
+        mask = visible_keys(real, queries=queries, key_start=kept_from, window=window)
+        if attention == "eager":
+            mask = torch.zeros_like(mask, dtype=model.dtype).masked_fill_(
+                ~mask, torch.finfo(model.dtype).min
+            )
+        masks["full_attention" if window is None else "sliding_attention"] = mask
+    return masks if len(masks) > 1 else masks.popitem()[1]
+
+
+def sliding_window(layer: object) -> int | None:
+    """The window of a cache layer, None where it keeps everything."""
+    return layer.sliding_window if getattr(layer, "is_sliding", False) else None

@@ -1,0 +1,221 @@
+"""A name or a path -> a LanguageModel, or one sentence that says why not."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import (
+    Cache,
+    DynamicCache,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from engine.embedded import DEFAULT_MODEL
+from engine.errors import ModelError
+from engine.run import ModelInfo
+from engine.sources import find_files
+from engine.weights import OnProgress, ignore_progress, read_files
+
+Device = Literal["auto", "cpu", "cuda", "mps"] | str
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A decoder-only model with its tokenizer, and what the engine needs to know of them."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    name: str
+    revision: str | None = None
+
+    @cached_property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @cached_property
+    def end_ids(self) -> frozenset[int]:
+        """Every id that ends a row: the generation config's (one, several or none) and the
+        tokenizer's."""
+        configured = self.model.generation_config.eos_token_id
+        listed = configured if isinstance(configured, list) else [configured]
+        return frozenset(id for id in [*listed, self.tokenizer.eos_token_id] if id is not None)
+
+    @cached_property
+    def pad_id(self) -> int:
+        """An id inside the vocabulary to fill pads with; any will do, no row attends to it."""
+        candidates = [self.tokenizer.pad_token_id, *sorted(self.end_ids), 0]
+        return next(id for id in candidates if id is not None and 0 <= id < self.vocab_size)
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """Rows of the embedding table."""
+        return self.model.get_input_embeddings().weight.shape[0]
+
+    @cached_property
+    def max_positions(self) -> int | None:
+        """Tokens that fit the context, None where the model sets no limit."""
+        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+
+    @cached_property
+    def has_chat_template(self) -> bool:
+        return self.tokenizer.chat_template is not None
+
+    @cached_property
+    def has_sliding_window(self) -> bool:
+        return any(getattr(layer, "is_sliding", False) for layer in self.new_cache().layers)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the picture should know about this model."""
+        notes = []
+        if self.tokenizer.pad_token_id is None:
+            notes.append("no pad token: using EOS")
+        if not self.has_chat_template:
+            notes.append("no chat template: raw prompt used")
+        if self.model.dtype != torch.float32:
+            notes.append(f"{self.dtype} rounds by batch shape: texts may differ from a solo run")
+        return tuple(notes)
+
+    @property
+    def dtype(self) -> str:
+        return str(self.model.dtype).removeprefix("torch.")
+
+    @cached_property
+    def info(self) -> ModelInfo:
+        return ModelInfo(
+            name=self.name,
+            revision=self.revision,
+            parameters=sum(weight.numel() for weight in self.model.parameters()),
+            dtype=self.dtype,
+            attention=self.model.config._attn_implementation,
+            device=device_name(self.device),
+            threads=torch.get_num_threads(),
+            torch=torch.__version__,
+            transformers=transformers.__version__,
+        )
+
+    def new_cache(self) -> Cache:
+        return DynamicCache(config=self.model.config)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        *,
+        mask: Tensor | dict[str, Tensor],
+        position_ids: Tensor,
+        cache: Cache,
+        last: list[int],
+    ) -> Tensor:
+        """One forward of all rows -> (B, V) logits at column `last[row]` of each row.
+
+        Only those columns go through the output layer, so no tensor is ever
+        prompt length x vocabulary.
+        """
+        columns = sorted(set(last))
+        keeps = "logits_to_keep" in self._forward_parameters
+        keep = torch.tensor(columns, device=self.device)
+        logits = self.model(
+            input_ids=input_ids,
+            attention_mask=mask,
+            position_ids=position_ids,
+            use_cache=True,
+            **{self._cache_argument: cache},
+            **({"logits_to_keep": keep} if keeps else {}),
+        ).logits
+        if len(columns) == 1:
+            return logits[:, 0 if keeps else columns[0]]
+        picked = [columns.index(column) if keeps else column for column in last]
+        return logits[torch.arange(len(last), device=self.device), picked]
+
+    @cached_property
+    def _forward_parameters(self) -> frozenset[str]:
+        return frozenset(inspect.signature(self.model.forward).parameters)
+
+    @cached_property
+    def _cache_argument(self) -> str:
+        """transformers 5.24 renamed `past_key_values` to `cache`."""
+        return "cache" if "cache" in self._forward_parameters else "past_key_values"
+
+
+def load_model(
+    name: str = DEFAULT_MODEL,
+    *,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    on_progress: OnProgress = ignore_progress,
+) -> LanguageModel:
+    """Load the embedded default, a hub id, a local folder or a local .gguf file.
+
+    device "auto" is CUDA where there is some, else the CPU. dtype "auto" is bfloat16 on CUDA and
+    on CPUs with native bfloat16, else float32. Only safetensors and GGUF weights are read, and no
+    code from the hub is run. Raises ModelError with one sentence.
+    """
+    target = pick_device(device)
+    weights = pick_dtype(dtype, target)
+    files = find_files(name, on_progress)
+    on_progress(f"Loading {name}", None)
+    try:
+        model, tokenizer = read_files(files.folder, files.gguf_file, weights)
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+        raise ModelError(f"{name} can't be loaded: {first_line(error)}") from error
+    check_supported(model, name)
+    try:
+        model = model.to(target).eval()
+    except torch.OutOfMemoryError as error:
+        raise ModelError(f"{name} does not fit into the memory of {target}.") from error
+    return LanguageModel(model, tokenizer, name, files.revision)
+
+
+def check_supported(model: PreTrainedModel, name: str) -> None:
+    if model.config.is_encoder_decoder:
+        raise ModelError(f"{name} is an encoder-decoder model; only decoder-only models are run.")
+
+
+def pick_device(device: Device) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        target = torch.device(device)
+    except RuntimeError as error:
+        raise ModelError(f"There is no device called {device!r}.") from error
+    if target.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError("There is no CUDA device here: use --device cpu.")
+    if target.type == "mps" and not torch.backends.mps.is_available():
+        raise ModelError("There is no MPS device here: use --device cpu.")
+    return target
+
+
+def pick_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
+    if dtype == "auto":
+        fast = device.type == "cuda" or (device.type == "cpu" and cpu_has_bfloat16())
+        return torch.bfloat16 if fast else torch.float32
+    if dtype not in ("float32", "bfloat16", "float16"):
+        raise ModelError(f"The dtype must be auto, float32, bfloat16 or float16, not {dtype!r}.")
+    return getattr(torch, dtype)
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether the CPU multiplies bfloat16 natively; emulated, it is slower than float32."""
+    flags = torch.cpu.get_capabilities()
+    return bool(flags.get("avx512_bf16") or flags.get("amx_bf16"))
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return {"cpu": "CPU", "mps": "Apple GPU"}.get(device.type, str(device))
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, without local paths of the home folder."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].replace(str(Path.home()), "~")

@@ -1,0 +1,124 @@
+"""What a person typed -> Requests, or one sentence that says what is wrong with it."""
+
+from __future__ import annotations
+
+import math
+import operator
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.errors import RequestError
+from engine.run import Request, Sampling
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one run may ask for. The model's own context is checked by the engine."""
+
+    prompts: int = 64
+    prompt_characters: int = 8_000
+    new_tokens: int = 512
+    batch_size: int = 32
+
+
+def make_requests(
+    prompts: Sequence[str | Sequence[int]],
+    *,
+    max_new_tokens: int | Sequence[int] = 32,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    seed: int | None = None,
+    ignore_eos: bool = False,
+    limits: Limits | None = None,
+) -> list[Request]:
+    """One Request per prompt (text or token ids); `max_new_tokens` is one number or one each.
+
+    `seed` None draws one, so that the record can always be run again. Raises RequestError,
+    naming the prompt (counted from 1) and the limit.
+    """
+    if isinstance(prompts, str):
+        raise RequestError("Prompts must be a list, not one text.")
+    if not prompts:
+        raise RequestError("There are no prompts: enter at least one.")
+    if limits and len(prompts) > limits.prompts:
+        raise RequestError(f"{len(prompts)} prompts: the limit is {limits.prompts}.")
+    sampling = _sampling(temperature, top_p, top_k)
+    seed = secrets.randbelow(2**32) if seed is None else whole_number(seed, "The seed")
+    budgets = _budgets(max_new_tokens, len(prompts))
+    requests = []
+    for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
+        name = f"Prompt {index + 1}"
+        if not (prompt.strip() if isinstance(prompt, str) else prompt):
+            raise RequestError(f"{name} is empty.")
+        if limits and isinstance(prompt, str) and len(prompt) > limits.prompt_characters:
+            raise RequestError(
+                f"{name} has {len(prompt):,} characters: the limit is {limits.prompt_characters:,}."
+            )
+        budget = whole_number(budget, f"{name}: the token budget")
+        if budget < 1:
+            raise RequestError(f"{name}: the token budget must be at least 1, not {budget}.")
+        if limits and budget > limits.new_tokens:
+            raise RequestError(
+                f"{name}: the token budget is {budget:,}, the limit is {limits.new_tokens:,}."
+            )
+        prompt = prompt if isinstance(prompt, str) else tuple(prompt)
+        requests.append(Request(index, prompt, budget, sampling, seed, ignore_eos))
+    return requests
+
+
+def check_batch_size(batch_size: object, limits: Limits | None = None) -> int:
+    """The batch size as an int of at least 1 and at most the limit."""
+    size = whole_number(batch_size, "The batch size")
+    if size < 1:
+        raise RequestError(f"The batch size must be at least 1, not {size}.")
+    if limits and size > limits.batch_size:
+        raise RequestError(f"The batch size is {size}, the limit is {limits.batch_size}.")
+    return size
+
+
+def whole_number(value: object, name: str) -> int:
+    """`value` as an int if it is one (also 3.0, "3"); else RequestError naming it."""
+    try:
+        if isinstance(value, str):
+            return int(value)
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except (TypeError, ValueError):
+        pass
+    shown = "empty" if value is None or value == "" else repr(value)[:40]
+    raise RequestError(f"{name} must be a whole number, not {shown}.")
+
+
+def _budgets(max_new_tokens: int | Sequence[int], prompts: int) -> Sequence[int]:
+    if isinstance(max_new_tokens, Sequence) and not isinstance(max_new_tokens, str):
+        if len(max_new_tokens) != prompts:
+            raise RequestError(f"{len(max_new_tokens)} token budgets for {prompts} prompts.")
+        return max_new_tokens
+    return [max_new_tokens] * prompts
+
+
+def _sampling(temperature: object, top_p: object, top_k: object) -> Sampling:
+    temperature = _number(temperature, "The temperature")
+    top_p = _number(top_p, "Top-p")
+    top_k = whole_number(top_k, "Top-k")
+    if temperature < 0:
+        raise RequestError(f"The temperature must be 0 (greedy) or more, not {temperature:g}.")
+    if not 0 < top_p <= 1:
+        raise RequestError(f"Top-p must be above 0 and at most 1, not {top_p:g}.")
+    if top_k < 0:
+        raise RequestError(f"Top-k must be 0 (off) or more, not {top_k}.")
+    return Sampling(temperature, top_p, top_k)
+
+
+def _number(value: object, name: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise RequestError(f"{name} must be a number, not {value!r:.40}.")
+    return number

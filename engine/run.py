@@ -1,0 +1,142 @@
+"""The record of a run: the engine writes it, everything that is shown derives from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+SCHEMA_VERSION = 1
+
+Phase = Literal["prefill", "decode"]
+PaddingSide = Literal["left", "right"]
+End = Literal["eos", "length", "stop", "cancelled", "error"]
+Status = Literal["running", "done", "stopped", "error"]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a row picks its next token. Temperature 0 is greedy; top_k 0 and top_p 1 are off."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt (text or token ids) and what may be generated for it."""
+
+    index: int
+    prompt: str | tuple[int, ...]
+    max_new_tokens: int
+    sampling: Sampling = Sampling()
+    seed: int = 0
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Requests that share a forward. `prompt_ids[s]` is what slot s was fed, template included.
+
+    `started` is in seconds since the start of the run; None while the batch waits for its turn.
+    """
+
+    index: int
+    requests: tuple[int, ...]
+    prompt_ids: tuple[tuple[int, ...], ...]
+    padding_side: PaddingSide
+    started: float | None = None
+
+    @property
+    def prompt_lengths(self) -> tuple[int, ...]:
+        """L_i: real prompt tokens of each slot."""
+        return tuple(len(ids) for ids in self.prompt_ids)
+
+    @property
+    def padded_length(self) -> int:
+        """S: the width of the prefill."""
+        return max(self.prompt_lengths)
+
+
+@dataclass(frozen=True)
+class KVBytes:
+    """Bytes of the KV cache after a forward, by what holds them.
+
+    live: real tokens of rows that this forward worked for; padding: their pads;
+    dead: everything held by rows that had already ended.
+    """
+
+    live: int
+    padding: int
+    dead: int
+
+    @property
+    def total(self) -> int:
+        return self.live + self.padding + self.dead
+
+
+@dataclass(frozen=True)
+class Step:
+    """One forward of one batch. Forward 1 is the prefill; forward k emits column k.
+
+    `tokens[s]` is the id that slot s emitted, None once it had ended; `pieces[s]` the text
+    that became readable with it ("" while the bytes of a character are incomplete); `ends[s]`
+    why slot s ended with this token. `started` is in seconds since the start of the run, and
+    `seconds` lasts until the tokens were on the host.
+    """
+
+    batch: int
+    forward: int
+    phase: Phase
+    tokens: tuple[int | None, ...]
+    pieces: tuple[str, ...]
+    ends: tuple[End | None, ...]
+    started: float
+    seconds: float
+    kv_bytes: KVBytes
+
+    @property
+    def finished(self) -> float:
+        """Seconds since the start of the run at which the tokens were on the host."""
+        return self.started + self.seconds
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What ran: enough to caption a picture and to run it again."""
+
+    name: str
+    revision: str | None
+    parameters: int
+    dtype: str
+    attention: str
+    device: str
+    threads: int
+    torch: str
+    transformers: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the requests were arranged. A batch has at most `batch_size` rows."""
+
+    engine: Literal["static", "serial"]
+    batch_size: int
+    padding_side: PaddingSide
+    chat_template: bool
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that happened, in plain data. `texts[i]` is the answer to request i so far."""
+
+    model: ModelInfo
+    settings: Settings
+    requests: tuple[Request, ...]
+    batches: tuple[Batch, ...]
+    steps: tuple[Step, ...]
+    texts: tuple[str, ...]
+    started_at: str
+    status: Status
+    error: str | None = None
+    schema_version: int = SCHEMA_VERSION

@@ -1,0 +1,351 @@
+"""Static batching: pad the prompts into one rectangle, prefill it, decode until the last row ends.
+
+engine = StaticBatchEngine(lm, batch_size=4)
+for step in engine.stream(make_requests(["Hello", "What is a slot?"])):
+    print(step.pieces)
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import torch
+from torch import Tensor
+
+from engine.batching import pad, plan
+from engine.errors import BatchscopeError, RequestError, RunError
+from engine.kv import kv_bytes
+from engine.masks import attention_mask
+from engine.models import LanguageModel
+from engine.requests import check_batch_size
+from engine.run import (
+    Batch,
+    End,
+    KVBytes,
+    PaddingSide,
+    Request,
+    Run,
+    Settings,
+    Status,
+    Step,
+)
+from engine.sampling import Sampler
+from engine.text import TextStream
+from engine.turns import Turn, turns_on
+
+log = logging.getLogger("batchscope.engine")
+
+OnStep = Callable[[Step], None]
+
+
+class StaticBatchEngine:
+    """Runs requests in static batches. More requests than `batch_size` make consecutive batches,
+    first come first served, each waiting for the one before.
+
+    padding_side "right" is refused for models with sliding windows. `chat_template` is ignored
+    by models that have none.
+    """
+
+    name = "static"
+
+    def __init__(
+        self,
+        lm: LanguageModel,
+        *,
+        batch_size: int = 8,
+        padding_side: PaddingSide = "left",
+        chat_template: bool = False,
+    ) -> None:
+        if padding_side not in ("left", "right"):
+            raise RequestError(f"The padding side must be left or right, not {padding_side!r}.")
+        if padding_side == "right" and lm.has_sliding_window:
+            raise RequestError(
+                f"{lm.name} has sliding-window attention: pads on the right would take places in "
+                "the window. Use left padding."
+            )
+        self.lm = lm
+        self.settings = Settings(
+            engine=self.name,
+            batch_size=check_batch_size(batch_size),
+            padding_side=padding_side,
+            chat_template=chat_template and lm.has_chat_template,
+        )
+
+    def stream(self, requests: Sequence[Request]) -> RunStream:
+        """Start a run: iterate the result for one Step per forward.
+
+        Raises RequestError before any forward if a request can't be run.
+        """
+        return RunStream(self.lm, requests, self.settings)
+
+    def run(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> Run:
+        """Run to the end and return the record; `on_step` is called after every forward."""
+        with closing(self.stream(requests)) as stream:
+            for step in stream:
+                if on_step is not None:
+                    on_step(step)
+            return stream.record()
+
+
+class RunStream(Iterator[Step]):
+    """One run under way. Iterate it for Steps, `stop` it from any thread, always `close` it.
+
+    `record()` is the Run so far, at any time. Steps may be drawn from different threads, one
+    after another. Raises RunError if the run breaks; the record then holds the steps before it.
+    """
+
+    def __init__(self, lm: LanguageModel, requests: Sequence[Request], settings: Settings) -> None:
+        if not requests:
+            raise RequestError("There are no prompts: enter at least one.")
+        self._lm = lm
+        self._requests = tuple(requests)
+        self._settings = settings
+        self._batches = plan(lm, self._requests, settings)
+        self._texts = [TextStream(lm.tokenizer) for _ in requests]
+        self._shown = [""] * len(requests)
+        self._steps: list[Step] = []
+        self._status: Status = "running"
+        self._error: str | None = None
+        self._started_at = _now()
+        self._clock = 0.0
+        self._stop = threading.Event()
+        self._turn: Turn | None = None
+        self._forwards = self._run()
+
+    def __next__(self) -> Step:
+        return next(self._forwards)
+
+    def stop(self) -> None:
+        """End the run after the forward under way; its rows end as "cancelled"."""
+        self._stop.set()
+
+    def wait_turn(self, timeout: float | None = None) -> bool:
+        """Queue for the device; True when it is this run's turn (or the run was stopped)."""
+        if self._turn is None:
+            self._turn = Turn(turns_on(self._lm.device))
+        return self._stop.is_set() or self._turn.wait(timeout)
+
+    @property
+    def ahead(self) -> int:
+        """How many runs are before this one on the device."""
+        return self._turn.ahead if self._turn else 0
+
+    def close(self) -> None:
+        """End the run now and give the device back. Harmless after the end."""
+        self._forwards.close()
+        self._finish("stopped")
+        if self._turn is not None:
+            self._turn.leave()
+
+    def record(self) -> Run:
+        """The Run so far."""
+        return Run(
+            model=self._lm.info,
+            settings=self._settings,
+            requests=self._requests,
+            batches=tuple(self._batches),
+            steps=tuple(self._steps),
+            texts=tuple(self._shown),
+            started_at=self._started_at,
+            status=self._status,
+            error=self._error,
+        )
+
+    def _run(self) -> Iterator[Step]:
+        self.wait_turn()
+        self._started_at, self._clock = _now(), time.perf_counter()
+        failure = None
+        try:
+            for batch in self._batches:
+                yield from self._run_batch(batch)
+            self._finish("stopped" if self._stop.is_set() else "done")
+        except Exception as error:
+            failure = self._explain(error)
+            self._finish("error", failure)
+        finally:
+            self._finish("stopped")
+            self._turn.leave()
+        if failure:
+            # Raised out here, so that no traceback keeps the tensors of the failed forward alive.
+            _free_memory(self._lm.device)
+            raise RunError(failure)
+
+    def _run_batch(self, batch: Batch) -> Iterator[Step]:
+        if self._stop.is_set():
+            return
+        self._batches[batch.index] = batch = replace(batch, started=self._seconds())
+        requests = [self._requests[index] for index in batch.requests]
+        rows = ActiveBatch(self._lm, batch, requests)
+        while rows.running and not self._stop.is_set():
+            started = self._seconds()
+            tokens = rows.step()
+            seconds = self._seconds() - started
+            yield self._write_down(rows, tokens, started, seconds)
+
+    def _write_down(
+        self, rows: ActiveBatch, tokens: list[int | None], started: float, seconds: float
+    ) -> Step:
+        pieces = []
+        for index, token, end in zip(rows.batch.requests, tokens, rows.ends, strict=True):
+            text = self._texts[index]
+            piece = "" if token is None else text.push(token) + (text.flush() if end else "")
+            self._shown[index] += piece
+            pieces.append(piece)
+        step = Step(
+            batch=rows.batch.index,
+            forward=rows.forwards,
+            phase="prefill" if rows.forwards == 1 else "decode",
+            tokens=tuple(tokens),
+            pieces=tuple(pieces),
+            ends=tuple(rows.ends),
+            started=started,
+            seconds=seconds,
+            kv_bytes=rows.kv_bytes(),
+        )
+        self._steps.append(step)
+        return step
+
+    def _finish(self, status: Status, error: str | None = None) -> None:
+        if self._status == "running":
+            self._status, self._error = status, error
+            self._shown = [
+                shown + text.flush() for shown, text in zip(self._shown, self._texts, strict=True)
+            ]
+
+    def _explain(self, error: Exception) -> str:
+        forward = len(self._steps) + 1
+        if isinstance(error, BatchscopeError):
+            return str(error)
+        if isinstance(error, torch.OutOfMemoryError):
+            batch = max((b for b in self._batches if b.started is not None), key=lambda b: b.index)
+            return (
+                f"Out of memory in forward {forward}: {len(batch.requests)} rows x "
+                f"{batch.padded_length} prompt tokens; try fewer or shorter prompts."
+            )
+        log.error("forward %d failed", forward, exc_info=error)
+        return f"The model failed in forward {forward}: {type(error).__name__}: {error}"
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self._clock
+
+
+class ActiveBatch:
+    """The rows of one batch on the device; `step` runs one forward for all of them.
+
+    Rows that end stay: they are fed pads and hold their place until the last row ends.
+    """
+
+    def __init__(self, lm: LanguageModel, batch: Batch, requests: Sequence[Request]) -> None:
+        padded = pad(batch.prompt_ids, pad_id=lm.pad_id, side=batch.padding_side, device=lm.device)
+        budget = max(request.max_new_tokens for request in requests)
+        self.batch = batch
+        self.forwards = 0
+        self.ends: list[End | None] = [None] * len(requests)
+        self._lm = lm
+        self._requests = requests
+        self._cache = lm.new_cache()
+        self._sample = Sampler(requests, lm.device)
+        self._real = torch.cat([padded.real, padded.real.new_ones(len(requests), budget)], dim=1)
+        self._input_ids = padded.input_ids
+        self._position_ids = padded.position_ids
+        self._last = padded.last
+        self._running = self._worked_for = [True] * len(requests)
+        self._running_on_device = torch.tensor(self._running, device=lm.device)
+
+    @property
+    def running(self) -> bool:
+        return any(self._running)
+
+    @torch.inference_mode()
+    def step(self) -> list[int | None]:
+        """One forward, prefill at first, then decode: the next token of every row that runs."""
+        self.forwards += 1
+        logits = self._forward()
+        tokens = self._sample(logits, self.forwards)
+        emitted = self._read(tokens, logits)
+        self._end_rows(emitted)
+        self._feed(tokens)
+        return emitted
+
+    def kv_bytes(self) -> KVBytes:
+        """What the cache holds after the forward; a row that ended in it was still worked for."""
+        return kv_bytes(self._cache, self.batch, self._worked_for)
+
+    def _forward(self) -> Tensor:
+        seen = self.batch.padded_length + self.forwards - 1
+        mask = attention_mask(
+            self._lm.model,
+            self._cache,
+            self._real[:, :seen],
+            queries=self._input_ids.shape[1],
+        )
+        return self._lm.forward(
+            self._input_ids,
+            mask=mask,
+            position_ids=self._position_ids,
+            cache=self._cache,
+            last=self._last,
+        )
+
+    def _read(self, tokens: Tensor, logits: Tensor) -> list[int | None]:
+        """The one host read of a step: the tokens, and whether their logits were numbers."""
+        finite = logits.amax(-1).isfinite()
+        on_host, is_finite = torch.stack([tokens, finite.to(tokens.dtype)]).tolist()
+        for slot, request in enumerate(self.batch.requests):
+            if self._running[slot] and not is_finite[slot]:
+                info = self._lm.info
+                raise RunError(
+                    f"Row {slot + 1} (prompt {request + 1}) produced NaN logits "
+                    f"({info.dtype}, {info.attention} attention)."
+                )
+        return [
+            token if running else None
+            for token, running in zip(on_host, self._running, strict=True)
+        ]
+
+    def _end_rows(self, emitted: Sequence[int | None]) -> None:
+        self._worked_for = self._running
+        self.ends = [
+            None if token is None else self._end_of(request, token)
+            for request, token in zip(self._requests, emitted, strict=True)
+        ]
+        if any(self.ends):
+            self._running = [
+                running and end is None
+                for running, end in zip(self._running, self.ends, strict=True)
+            ]
+            self._running_on_device = torch.tensor(self._running, device=self._lm.device)
+
+    def _end_of(self, request: Request, token: int) -> End | None:
+        if token in self._lm.end_ids and not request.ignore_eos:
+            return "eos"
+        return "length" if self.forwards == request.max_new_tokens else None
+
+    def _feed(self, tokens: Tensor) -> None:
+        """Prepare the next forward. An ended row is fed pads and keeps its last position: going
+        on counting could leave the model's position table."""
+        if self.forwards == 1:
+            lengths = torch.tensor(self.batch.prompt_lengths, device=self._lm.device)
+            self._position_ids = lengths[:, None]
+            self._last = [0] * len(self._requests)
+        else:
+            self._position_ids = self._position_ids + self._running_on_device[:, None]
+        fed = torch.where(self._running_on_device, tokens, self._lm.pad_id)
+        self._input_ids = fed[:, None]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _free_memory(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

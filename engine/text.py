@@ -1,0 +1,54 @@
+"""Token ids of one row -> text as it grows, never half a character."""
+
+from __future__ import annotations
+
+import re
+
+from transformers import PreTrainedTokenizerBase
+
+REPLACEMENT = "\ufffd"
+BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+class TextStream:
+    """Incremental detokenisation of one row.
+
+    Only a short window is decoded at each token: the ids of the last piece that was shown, for
+    context (a lone SentencePiece token would lose its leading space), and those not shown yet.
+    Text that ends in U+FFFD is held back, since the next token may complete the character, and
+    so is a run of SentencePiece byte tokens, which decodes as a whole or not at all.
+    The pieces join to `decode(all ids)`, special tokens left out and nothing cleaned up.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        self._context: list[int] = []
+        self._context_text = ""
+        self._pending: list[int] = []
+
+    def push(self, token: int) -> str:
+        """The text that became readable with this token, possibly ""."""
+        self._pending.append(token)
+        text = self._decode(self._context + self._pending)
+        if text.endswith(REPLACEMENT) or self._is_byte(token):
+            return ""
+        return self._show(text)
+
+    def flush(self) -> str:
+        """What was held back, at the end of the row; half a character shows as U+FFFD."""
+        return self._show(self._decode(self._context + self._pending))
+
+    def _show(self, text: str) -> str:
+        piece = text[len(self._context_text) :]
+        if piece:
+            self._context, self._pending = self._pending, []
+            self._context_text = self._decode(self._context)
+        return piece
+
+    def _is_byte(self, token: int) -> bool:
+        return BYTE_TOKEN.fullmatch(self._tokenizer.convert_ids_to_tokens(token) or "") is not None
+
+    def _decode(self, ids: list[int]) -> str:
+        return self._tokenizer.decode(
+            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )

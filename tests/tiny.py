@@ -1,0 +1,153 @@
+"""Tiny models made on the spot: random ones of real families, and one that says what it is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    PretrainedConfig,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+)
+
+from engine.models import LanguageModel
+
+EOS = 256
+VOCABULARY = 257
+SIZE = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 512,
+    "bos_token_id": None,
+    "eos_token_id": EOS,
+    "pad_token_id": None,
+    "tie_word_embeddings": False,
+}
+CHAT_TEMPLATE = "{% for m in messages %}<{{ m['content'] }}>{% endfor %}"
+
+
+def byte_tokenizer(*, pad: bool = False, chat: bool = False) -> PreTrainedTokenizerFast:
+    """One token per UTF-8 byte (ids 0 to 255 in GPT-2's byte order), then EOS; no BOS."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({char: id for id, char in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>")
+    if pad:
+        fast.pad_token = "<eos>"
+    if chat:
+        fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def tiny_config(family: str) -> PretrainedConfig:
+    """A two-layer config of a family: llama, qwen3, gpt2 or mistral (sliding window of 8)."""
+    if family == "gpt2":
+        return GPT2Config(
+            vocab_size=VOCABULARY,
+            n_positions=512,
+            n_embd=32,
+            n_layer=2,
+            n_head=4,
+            bos_token_id=EOS,
+            eos_token_id=EOS,
+        )
+    if family == "mistral":
+        return MistralConfig(**SIZE, sliding_window=8)
+    return {"llama": LlamaConfig, "qwen3": Qwen3Config}[family](**SIZE)
+
+
+def tiny_lm(family: str = "llama", *, seed: int = 0, chat: bool = False, **config) -> LanguageModel:
+    """A random float32 model with the byte tokenizer. Its logits are spread out, so that greedy
+    picks have clear winners."""
+    torch.manual_seed(seed)
+    made = tiny_config(family)
+    for name, value in config.items():
+        setattr(made, name, value)
+    model = AutoModelForCausalLM.from_config(made, attn_implementation="sdpa").float().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(4.0)
+    return LanguageModel(model, byte_tokenizer(chat=chat), name=f"tiny-{family}")
+
+
+class ScriptedModel(torch.nn.Module):
+    """Stands in for a model: row r emits `script[r % len(script)][k]` as its k-th new token.
+
+    `before_forward(k)` is called first, with k = 1 for the prefill of each batch: it may wait,
+    raise, or press Stop. Rows beyond the end of their script repeat its last token. Every
+    forward's arguments are kept in `calls`.
+    """
+
+    def __init__(
+        self,
+        script: Sequence[Sequence[int]],
+        *,
+        before_forward: Callable[[int], None] | None = None,
+        seconds: float = 0.0,
+        max_positions: int = 4096,
+        eos_token_id: int | list[int] | None = EOS,
+    ) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(VOCABULARY, 4)
+        self.config = LlamaConfig(**(SIZE | {"max_position_embeddings": max_positions}))
+        self.config._attn_implementation = "sdpa"
+        self.generation_config = SimpleNamespace(eos_token_id=eos_token_id)
+        self.script = script
+        self.before_forward = before_forward
+        self.seconds = seconds
+        self.calls: list[SimpleNamespace] = []
+        self.poison: Callable[[int, torch.Tensor], torch.Tensor] | None = None
+        self.dtype = torch.float32
+        self.device = torch.device("cpu")
+
+    def get_input_embeddings(self) -> torch.nn.Embedding:
+        return self.embedding
+
+    def forward(
+        self, input_ids, attention_mask, position_ids, cache, use_cache, logits_to_keep
+    ) -> SimpleNamespace:
+        rows, queries = input_ids.shape
+        column = 1 if cache.get_seq_length() == 0 else self._column + 1
+        self._column = column
+        self.calls.append(
+            SimpleNamespace(ids=input_ids, mask=attention_mask, positions=position_ids)
+        )
+        if self.before_forward:
+            self.before_forward(column)
+        if self.seconds:
+            time.sleep(self.seconds)
+        states = torch.zeros(rows, 2, queries, 8)
+        for layer in range(self.config.num_hidden_layers):
+            cache.update(states, states, layer)
+        logits = torch.zeros(rows, len(logits_to_keep), VOCABULARY)
+        for row in range(rows):
+            script = self.script[row % len(self.script)]
+            logits[row, :, script[min(column, len(script)) - 1]] = 10.0
+        if self.poison:
+            logits = self.poison(column, logits)
+        return SimpleNamespace(logits=logits)
+
+
+def scripted_lm(script: Sequence[Sequence[int]], **options) -> LanguageModel:
+    """A LanguageModel that emits the script; see ScriptedModel for the options."""
+    return LanguageModel(ScriptedModel(script, **options), byte_tokenizer(), name="scripted")
+
+
+def token_ids(text: str) -> list[int]:
+    """The byte tokenizer's ids of a text."""
+    return byte_tokenizer()(text)["input_ids"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,17 +14,19 @@ import torch
 import transformers
 from torch import Tensor
 from transformers import (
+    MODEL_FOR_MASKED_LM_MAPPING,
     Cache,
     DynamicCache,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
-from engine.embedded import DEFAULT_MODEL
 from engine.errors import ModelError
+from engine.presets import DEFAULT_MODEL
 from engine.run import ModelInfo
 from engine.sources import find_files
-from engine.weights import OnProgress, ignore_progress, read_files
+from engine.weights import OnProgress, ignore_progress, read_config, read_files
 
 Device = Literal["auto", "cpu", "cuda", "mps"] | str
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -77,8 +81,9 @@ class LanguageModel:
     def notes(self) -> tuple[str, ...]:
         """What a reader of the picture should know about this model."""
         notes = []
-        if self.tokenizer.pad_token_id is None:
-            notes.append("no pad token: using EOS")
+        if self.pad_id != self.tokenizer.pad_token_id:
+            filler = "EOS" if self.pad_id in self.end_ids else f"id {self.pad_id}"
+            notes.append(f"no pad token: using {filler}")
         if not self.has_chat_template:
             notes.append("no chat template: raw prompt used")
         if self.model.dtype != torch.float32:
@@ -136,6 +141,11 @@ class LanguageModel:
         picked = [columns.index(column) if keeps else column for column in last]
         return logits[torch.arange(len(last), device=self.device), picked]
 
+    def check_forward(self) -> None:
+        """Refuse a model that can't be told where a padded row's text starts (ALiBi, recurrent)."""
+        if not {"position_ids", self._cache_argument} <= self._forward_parameters:
+            raise ModelError(f"{self.name} can't be batched: it takes no positions or no cache.")
+
     @cached_property
     def _forward_parameters(self) -> frozenset[str]:
         return frozenset(inspect.signature(self.model.forward).parameters)
@@ -161,23 +171,35 @@ def load_model(
     """
     target = pick_device(device)
     weights = pick_dtype(dtype, target)
-    files = find_files(name, on_progress)
-    on_progress(f"Loading {name}", None)
-    try:
+    with one_sentence(name):
+        files = find_files(name, on_progress)
+        on_progress(f"Loading {name}", None)
+        if not files.gguf_file:
+            check_family(read_config(files.folder), name)
         model, tokenizer = read_files(files.folder, files.gguf_file, weights)
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
-        raise ModelError(f"{name} can't be loaded: {first_line(error)}") from error
-    check_supported(model, name)
+        loaded = LanguageModel(model.to(target).eval(), tokenizer, name, files.revision)
+        loaded.check_forward()
+    return loaded
+
+
+@contextmanager
+def one_sentence(name: str) -> Iterator[None]:
+    """Turn whatever goes wrong while loading into one sentence."""
     try:
-        model = model.to(target).eval()
+        yield
+    except ModelError:
+        raise
     except torch.OutOfMemoryError as error:
-        raise ModelError(f"{name} does not fit into the memory of {target}.") from error
-    return LanguageModel(model, tokenizer, name, files.revision)
+        raise ModelError(f"{name} does not fit into the memory of the device.") from error
+    except Exception as error:  # a foreign file can make its readers raise anything
+        raise ModelError(f"{name} can't be loaded: {first_line(error)}.") from error
 
 
-def check_supported(model: PreTrainedModel, name: str) -> None:
-    if model.config.is_encoder_decoder:
+def check_family(config: PretrainedConfig, name: str) -> None:
+    if config.is_encoder_decoder:
         raise ModelError(f"{name} is an encoder-decoder model; only decoder-only models are run.")
+    if type(config) in MODEL_FOR_MASKED_LM_MAPPING:
+        raise ModelError(f"{name} is an encoder; only decoder-only models are run.")
 
 
 def pick_device(device: Device) -> torch.device:
@@ -187,11 +209,20 @@ def pick_device(device: Device) -> torch.device:
         target = torch.device(device)
     except RuntimeError as error:
         raise ModelError(f"There is no device called {device!r}.") from error
-    if target.type == "cuda" and not torch.cuda.is_available():
-        raise ModelError("There is no CUDA device here: use --device cpu.")
-    if target.type == "mps" and not torch.backends.mps.is_available():
+    if target.type == "cuda":
+        check_cuda(target)
+    elif target.type == "mps" and not torch.backends.mps.is_available():
         raise ModelError("There is no MPS device here: use --device cpu.")
+    elif target.type not in ("cpu", "mps"):
+        raise ModelError(f"The device must be auto, cpu, cuda or mps, not {device!r}.")
     return target
+
+
+def check_cuda(target: torch.device) -> None:
+    if not torch.cuda.is_available():
+        raise ModelError("There is no CUDA device here: use --device cpu.")
+    if (target.index or 0) >= torch.cuda.device_count():
+        raise ModelError(f"There is no CUDA device {target.index} here.")
 
 
 def pick_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
@@ -218,4 +249,4 @@ def device_name(device: torch.device) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's text, without local paths of the home folder."""
     text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0].replace(str(Path.home()), "~")
+    return text.splitlines()[0].replace(str(Path.home()), "~").rstrip(".: ")

@@ -78,12 +78,15 @@ class StaticBatchEngine:
             chat_template=chat_template and lm.has_chat_template,
         )
 
-    def stream(self, requests: Sequence[Request]) -> RunStream:
+    def stream(
+        self, requests: Sequence[Request], *, stop: threading.Event | None = None
+    ) -> RunStream:
         """Start a run: iterate the result for one Step per forward.
 
-        Raises RequestError before any forward if a request can't be run.
+        Setting `stop` ends the run after the forward under way. Raises RequestError before any
+        forward if a request can't be run.
         """
-        return RunStream(self.lm, requests, self.settings)
+        return RunStream(self.lm, requests, self.settings, stop or threading.Event())
 
     def run(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> Run:
         """Run to the end and return the record; `on_step` is called after every forward."""
@@ -101,7 +104,13 @@ class RunStream(Iterator[Step]):
     after another. Raises RunError if the run breaks; the record then holds the steps before it.
     """
 
-    def __init__(self, lm: LanguageModel, requests: Sequence[Request], settings: Settings) -> None:
+    def __init__(
+        self,
+        lm: LanguageModel,
+        requests: Sequence[Request],
+        settings: Settings,
+        stop: threading.Event,
+    ) -> None:
         if not requests:
             raise RequestError("There are no prompts: enter at least one.")
         self._lm = lm
@@ -115,7 +124,7 @@ class RunStream(Iterator[Step]):
         self._error: str | None = None
         self._started_at = _now()
         self._clock = 0.0
-        self._stop = threading.Event()
+        self._stop = stop
         self._turn: Turn | None = None
         self._forwards = self._run()
 

@@ -8,8 +8,11 @@ from pathlib import Path
 import torch
 import transformers
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GgufConfig,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -17,9 +20,16 @@ from transformers import (
 OnProgress = Callable[[str, float | None], None]
 """Called with what is being done and the fraction done, None where it can't be known."""
 
+# Unless it is told not to, transformers asks on the terminal whether to run a model's own code.
+DATA_ONLY = {"local_files_only": True, "trust_remote_code": False}
+
 
 def ignore_progress(_message: str, _fraction: float | None) -> None:
     """The OnProgress of someone who doesn't care."""
+
+
+def read_config(folder: Path) -> PretrainedConfig:
+    return AutoConfig.from_pretrained(folder, **DATA_ONLY)
 
 
 def read_files(
@@ -28,9 +38,11 @@ def read_files(
     """Read a model folder, or a GGUF file in it (de-quantised while loading)."""
     transformers.utils.logging.disable_progress_bar()
     source = {"gguf_file": gguf_file} if gguf_file else {}
-    weights = {} if gguf_file else {"use_safetensors": True}
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, **source)
+    # Left to itself, transformers keeps GGUF blocks packed where it can, with kernels from the hub.
+    unpacked = {"quantization_config": GgufConfig(dequantize=True)}
+    weights = unpacked if gguf_file else {"use_safetensors": True}
+    tokenizer = AutoTokenizer.from_pretrained(folder, **DATA_ONLY, **source)
     model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, local_files_only=True, **source, **weights
+        folder, dtype=dtype, **DATA_ONLY, **source, **weights
     )
     return model, tokenizer

@@ -7,18 +7,21 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
+    Gemma3TextConfig,
     GPT2Config,
     LlamaConfig,
     MistralConfig,
     PretrainedConfig,
     PreTrainedTokenizerFast,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 
 from engine.models import LanguageModel
+from engine.run import Run
 
 EOS = 256
 VOCABULARY = 257
@@ -54,7 +57,8 @@ def byte_tokenizer(*, pad: bool = False, chat: bool = False) -> PreTrainedTokeni
 
 
 def tiny_config(family: str) -> PretrainedConfig:
-    """A two-layer config of a family: llama, qwen3, gpt2 or mistral (sliding window of 8)."""
+    """A two-layer config of a family: llama, qwen3, qwen3_moe, gpt2, mistral (sliding window
+    of 8) or gemma3 (the same window in its first layer only)."""
     if family == "gpt2":
         return GPT2Config(
             vocab_size=VOCABULARY,
@@ -67,6 +71,12 @@ def tiny_config(family: str) -> PretrainedConfig:
         )
     if family == "mistral":
         return MistralConfig(**SIZE, sliding_window=8)
+    if family == "gemma3":
+        layers = ["sliding_attention", "full_attention"]
+        return Gemma3TextConfig(**SIZE, sliding_window=8, layer_types=layers)
+    if family == "qwen3_moe":
+        experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+        return Qwen3MoeConfig(**SIZE, **experts)
     return {"llama": LlamaConfig, "qwen3": Qwen3Config}[family](**SIZE)
 
 
@@ -101,9 +111,10 @@ class ScriptedModel(torch.nn.Module):
         seconds: float = 0.0,
         max_positions: int = 4096,
         eos_token_id: int | list[int] | None = EOS,
+        vocabulary: int = VOCABULARY,
     ) -> None:
         super().__init__()
-        self.embedding = torch.nn.Embedding(VOCABULARY, 4)
+        self.embedding = torch.nn.Embedding(vocabulary, 4)
         self.config = LlamaConfig(**(SIZE | {"max_position_embeddings": max_positions}))
         self.config._attn_implementation = "sdpa"
         self.generation_config = SimpleNamespace(eos_token_id=eos_token_id)
@@ -134,7 +145,7 @@ class ScriptedModel(torch.nn.Module):
         states = torch.zeros(rows, 2, queries, 8)
         for layer in range(self.config.num_hidden_layers):
             cache.update(states, states, layer)
-        logits = torch.zeros(rows, len(logits_to_keep), VOCABULARY)
+        logits = torch.zeros(rows, len(logits_to_keep), self.embedding.num_embeddings)
         for row in range(rows):
             script = self.script[row % len(self.script)]
             logits[row, :, script[min(column, len(script)) - 1]] = 10.0
@@ -146,6 +157,40 @@ class ScriptedModel(torch.nn.Module):
 def scripted_lm(script: Sequence[Sequence[int]], **options) -> LanguageModel:
     """A LanguageModel that emits the script; see ScriptedModel for the options."""
     return LanguageModel(ScriptedModel(script, **options), byte_tokenizer(), name="scripted")
+
+
+def row_ids(run: Run) -> list[list[int]]:
+    """The ids that each request's row emitted, its end token included."""
+    ids: list[list[int]] = [[] for _ in run.requests]
+    for step in run.steps:
+        for request, token in zip(run.batches[step.batch].requests, step.tokens, strict=True):
+            if token is not None:
+                ids[request].append(token)
+    return ids
+
+
+def sentencepiece_tokenizer(*, strip: bool = True) -> PreTrainedTokenizerFast:
+    """A SentencePiece-style tokenizer with byte fallback, as of Llama 2 and Mistral; without
+    `strip` it keeps a text's first space, as Gemma's does."""
+    words = ["▁Hello", "▁world", "▁a", "▁,", "Hello", "world", "▁", "▁▁▁▁", *"abcdeghilorw.,!"]
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    pieces = ["<unk>", "<s>", "</s>", *bytes_, *words]
+    scores = [0.0 if piece in bytes_ else -10.0 / len(piece) for piece in pieces]
+    tokenizer = Tokenizer(
+        models.Unigram(list(zip(pieces, scores, strict=True)), unk_id=0, byte_fallback=True)
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
+        prepend_scheme="first" if strip else "never", split=False
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+        + ([decoders.Strip(" ", 1, 0)] if strip else [])
+    )
+    specials = [AddedToken(piece, special=True) for piece in ("<unk>", "<s>", "</s>")]
+    tokenizer.add_special_tokens(specials)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
+    )
 
 
 def token_ids(text: str) -> list[int]:

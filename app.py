@@ -1,0 +1,410 @@
+"""The page: type prompts, watch a model run them as static batches, slot by slot.
+
+python app.py                          the default model, http://127.0.0.1:7860
+python app.py --model Qwen/Qwen3-0.6B  any hub id, folder or .gguf file
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
+import argparse
+import itertools
+import logging
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from engine import runfile
+from engine.errors import BatchscopeError, ModelError, RequestError, RunError
+from engine.presets import DEFAULT_MODEL, PRESETS, Preset
+from engine.requests import Limits, check_batch_size, make_requests
+from engine.run import Request
+from engine.shelf import ModelShelf
+from engine.turns import turns_on
+from viz.assets import allow_assets
+from viz.editor.editor import PromptEditor, editor_value
+from viz.page.page import CSS_PATHS, Notice, NoticeKind, TitleLine, css_variables, notice
+from viz.stage.stage import Stage
+from viz.stage.state import caption, stage_state
+from viz.theme import FONT
+from viz.words import plural
+
+if TYPE_CHECKING:
+    from engine.models import LanguageModel
+
+log = logging.getLogger("batchscope.page")
+
+FRAME_SECONDS = 0.1
+WAIT_SECONDS = 0.5
+MAX_WAITING = 20
+
+run_numbers = itertools.count(1)
+
+
+class StopFlags:
+    """The runs that each visitor has under way, so that Stop reaches all of one's own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._flags: defaultdict[str, set[threading.Event]] = defaultdict(set)
+
+    @contextmanager
+    def flag(self, visitor: str) -> Iterator[threading.Event]:
+        """A flag that `stop(visitor)` sets, for as long as the run lasts."""
+        flag = threading.Event()
+        with self._lock:
+            self._flags[visitor].add(flag)
+        try:
+            yield flag
+        finally:
+            with self._lock:
+                self._flags[visitor].discard(flag)
+                if not self._flags[visitor]:
+                    del self._flags[visitor]
+
+    def stop(self, visitor: str) -> None:
+        with self._lock:
+            for flag in self._flags.get(visitor, ()):
+                flag.set()
+
+
+class Page:
+    """What the page's events need: the models, the limits, and who runs what."""
+
+    def __init__(self, shelf: ModelShelf, limits: Limits) -> None:
+        self.shelf = shelf
+        self.limits = limits
+        self.flags = StopFlags()
+
+    def load(self, model: str) -> Iterator[list[Any]]:
+        """Say how far the model is until it is there -> title line, notice."""
+        for message in self._loading(model):
+            yield [gr.skip(), notice(message)]
+        loading = self.shelf.start(model)
+        if loading.error is not None:
+            yield [gr.skip(), notice(loading.error, "error")]
+        else:
+            yield [{"caption": caption(loading.lm.info)}, notice(_notes(loading.lm))]
+
+    def run(
+        self,
+        prompts: list[dict[str, Any]],
+        model: str,
+        batch_size: float,
+        chat_template: bool,
+        ignore_eos: bool,
+        temperature: float,
+        top_p: float,
+        top_k: float,
+        seed: float | None,
+        padding_side: str,
+        request: gr.Request,
+    ) -> Iterator[list[Any]]:
+        """Run the prompts and stream the picture.
+
+        One yield is a value for each of: stage, notice, Run, Stop, Save. Frames come at most ten
+        a second, always of the newest state, and once at the end. Gradio may draw each from
+        another thread and closes the generator when the visitor leaves.
+        """
+        yield _outputs(text="Starting", busy=True)
+        with self.flags.flag(request.session_hash) as stop:
+            try:
+                requests = self._requests(
+                    prompts,
+                    temperature=temperature,
+                    top_p=top_p,
+                    top_k=top_k,
+                    seed=seed,
+                    ignore_eos=ignore_eos,
+                )
+                size = check_batch_size(batch_size, self.limits)
+                for message in self._loading(model, stop):
+                    yield _outputs(text=message)
+                lm = self._loaded(model)
+                if stop.is_set():
+                    yield _outputs(text="Stopped.", busy=False)
+                    return
+                yield from self._stream(
+                    lm,
+                    requests,
+                    stop,
+                    batch_size=size,
+                    padding_side=padding_side,
+                    chat_template=chat_template,
+                )
+            except BatchscopeError as error:
+                yield _outputs(text=str(error), kind="error", busy=False)
+            except Exception:
+                log.exception("a run failed outside the engine")
+                yield _outputs(
+                    text="Something went wrong on the server; its log says what.",
+                    kind="error",
+                    busy=False,
+                )
+
+    def stop(self, request: gr.Request) -> None:
+        """End the visitor's own runs after the forward under way."""
+        self.flags.stop(request.session_hash)
+
+    def _requests(self, prompts: object, **options: Any) -> list[Request]:
+        rows = prompts if isinstance(prompts, list) else []
+        if not all(isinstance(row, dict) and isinstance(row.get("prompt"), str) for row in rows):
+            raise RequestError('Prompts must be a list of {"prompt": text, "max_new_tokens": n}.')
+        return make_requests(
+            [row["prompt"] for row in rows],
+            max_new_tokens=[row.get("max_new_tokens") for row in rows],
+            limits=self.limits,
+            **options,
+        )
+
+    def _loading(self, model: str, stop: threading.Event | None = None) -> Iterator[str]:
+        """What is being done for the model, as it changes, until it is loaded or has failed."""
+        loading = self.shelf.start(model)
+        while not loading.over and not (stop and stop.is_set()):
+            message = loading.message
+            yield message
+            loading.wait(message, WAIT_SECONDS)
+
+    def _loaded(self, model: str) -> LanguageModel | None:
+        loading = self.shelf.start(model)
+        if loading.error is not None:
+            raise ModelError(loading.error)
+        return loading.lm
+
+    def _stream(
+        self,
+        lm: LanguageModel,
+        requests: list[Request],
+        stop: threading.Event,
+        **settings: Any,
+    ) -> Iterator[list[Any]]:
+        from engine.static import StaticBatchEngine
+
+        line = turns_on(lm.device)
+        if len(line) > MAX_WAITING:
+            raise RequestError(f"{len(line) - 1} runs are waiting already: try again in a minute.")
+        key = f"run-{next(run_numbers)}"
+        with closing(StaticBatchEngine(lm, **settings).stream(requests, stop=stop)) as stream:
+            while not stream.wait_turn(WAIT_SECONDS):
+                yield _outputs(text=f"Waiting: {plural(stream.ahead, 'run')} before yours.")
+            yield _outputs(stage=stage_state(stream.record(), key=key), text=_notes(lm))
+            drawn = time.monotonic()
+            try:
+                for _ in stream:
+                    if time.monotonic() - drawn >= FRAME_SECONDS:
+                        yield _outputs(stage=stage_state(stream.record(), key=key))
+                        drawn = time.monotonic()
+            except RunError as error:
+                log.warning("%s ended early: %s", key, error)
+            run = stream.record()
+        with tempfile.TemporaryDirectory() as folder:
+            # Gradio copies the file into its cache before it draws the generator on.
+            file = Path(folder) / f"batchscope-{datetime.now():%Y%m%d-%H%M%S}.json"
+            runfile.save(run, file)
+            yield _outputs(stage=stage_state(run, key=key), busy=False, file=file)
+
+
+def _outputs(
+    *,
+    stage: dict[str, Any] | None = None,
+    text: str | None = None,
+    kind: NoticeKind = "info",
+    busy: bool | None = None,
+    file: Path | None = None,
+) -> list[Any]:
+    """Values for stage, notice, Run, Stop and Save; what is not given stays as it is."""
+    skip = gr.skip()
+    return [
+        skip if stage is None else stage,
+        skip if text is None else notice(text, kind),
+        skip if busy is None else gr.Button("Running…" if busy else "Run", interactive=not busy),
+        skip if busy is None else gr.Button(interactive=busy),
+        gr.DownloadButton(value=str(file), interactive=True) if file else skip,
+    ]
+
+
+def _notes(lm: LanguageModel) -> str:
+    return "; ".join(lm.notes).capitalize() + "." if lm.notes else ""
+
+
+def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
+    """The page over the models of a shelf; launch it with `launch_options()`."""
+    limits = limits or Limits()
+    page = Page(shelf, limits)
+    first = PRESETS[0]
+    with gr.Blocks(
+        title="Batchscope", fill_width=True, analytics_enabled=False, delete_cache=(3600, 86400)
+    ) as demo:
+        title = TitleLine()
+        with gr.Row(elem_id="bs-screen"):
+            with gr.Column(elem_id="bs-left", scale=0):
+                with gr.Column(elem_id="bs-settings"):
+                    editor = PromptEditor(editor_value(first.prompts, first.budgets))
+                    with gr.Row(elem_id="bs-presets"):
+                        preset_buttons = [gr.Button(p.label, size="sm") for p in PRESETS]
+                    batch_size = gr.Number(
+                        first.batch_size,
+                        label="Slots in a batch",
+                        minimum=1,
+                        maximum=limits.batch_size,
+                        step=1,
+                        elem_classes="bs-inline",
+                    )
+                    model = gr.Dropdown(
+                        list(shelf.names),
+                        value=shelf.names[0],
+                        label="Model",
+                        elem_classes="bs-inline",
+                    )
+                    with gr.Accordion("Template, sampling, padding side", open=False):
+                        chat_template = gr.Checkbox(first.chat_template, label="Chat template")
+                        ignore_eos = gr.Checkbox(first.ignore_eos, label="Ignore EOS")
+                        padding_side = gr.Radio(["left", "right"], value="left", label="Pads on")
+                        temperature = _number("Temperature (0: greedy)", first.temperature, 0.1)
+                        top_p = _number("Top-p (1: off)", 1.0, 0.05)
+                        top_k = _number("Top-k (0: off)", 0, 1)
+                        seed = _number("Seed (empty: drawn anew)", None, 1)
+                with gr.Row(elem_id="bs-buttons"):
+                    run = gr.Button("Run", elem_id="bs-run", variant="primary", scale=2)
+                    stop = gr.Button("Stop", elem_id="bs-stop", interactive=False)
+                    save = gr.DownloadButton("Save", elem_id="bs-save", interactive=False)
+                line = Notice()
+            with gr.Column(elem_id="bs-right"):
+                stage = Stage()
+
+        settings = [
+            model,
+            batch_size,
+            chat_template,
+            ignore_eos,
+            temperature,
+            top_p,
+            top_k,
+            seed,
+            padding_side,
+        ]
+        gr.on(
+            [run.click, editor.submit],
+            page.run,
+            inputs=[editor, *settings],
+            outputs=[stage, line, run, stop, save],
+            show_progress="hidden",
+            concurrency_limit=None,
+            trigger_mode="once",
+            api_name="run",
+        )
+        stop.click(page.stop, queue=False, show_progress="hidden", api_name="stop")
+        gr.on(
+            [demo.load, model.input],
+            page.load,
+            inputs=[model],
+            outputs=[title, line],
+            show_progress="hidden",
+            concurrency_limit=None,
+            api_visibility="private",
+        )
+        for button, preset in zip(preset_buttons, PRESETS, strict=True):
+            button.click(
+                lambda preset=preset: _preset_values(preset),
+                outputs=[editor, batch_size, chat_template, ignore_eos, temperature],
+                queue=False,
+                show_progress="hidden",
+                api_visibility="private",
+            )
+    return demo
+
+
+def _number(label: str, value: float | None, step: float) -> gr.Number:
+    return gr.Number(value, label=label, minimum=0, step=step, elem_classes="bs-inline")
+
+
+def _preset_values(preset: Preset) -> list[Any]:
+    return [
+        editor_value(preset.prompts, preset.budgets),
+        preset.batch_size,
+        preset.chat_template,
+        preset.ignore_eos,
+        preset.temperature,
+    ]
+
+
+def launch_options() -> dict[str, Any]:
+    """What `demo.launch` needs for the page's look, and for keeping visitors' data to itself."""
+    allow_assets()
+    return {
+        "theme": gr.themes.Base(font=FONT, font_mono=["monospace"]),
+        "css": css_variables(),
+        "css_paths": CSS_PATHS,
+        "footer_links": [],
+        "run_history": False,
+        "ssr_mode": False,
+        "max_threads": 4 * MAX_WAITING,
+    }
+
+
+def build_parser() -> argparse.ArgumentParser:
+    limits = Limits()
+    parser = argparse.ArgumentParser(
+        prog="python app.py", description="Watch a model run prompts as a static batch."
+    )
+    parser.add_argument(
+        "--model",
+        action="append",
+        metavar="M",
+        help=f"a model that visitors may choose: {DEFAULT_MODEL} (embedded, default), a hub id, "
+        "a folder, or a .gguf file; repeatable",
+    )
+    parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, mps")
+    parser.add_argument(
+        "--dtype", default="auto", choices=["auto", "float32", "bfloat16", "float16"]
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default loopback)"
+    )
+    parser.add_argument("--port", type=int, help="default: the first free one from 7860")
+    parser.add_argument("--share", action="store_true", help="a public link through Gradio")
+    group = parser.add_argument_group("limits for one run")
+    group.add_argument("--max-prompts", type=int, default=limits.prompts)
+    group.add_argument("--max-prompt-characters", type=int, default=limits.prompt_characters)
+    group.add_argument("--max-new-tokens", type=int, default=limits.new_tokens)
+    group.add_argument("--max-batch-size", type=int, default=limits.batch_size)
+    return parser
+
+
+def main() -> None:
+    options = build_parser().parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    shelf = ModelShelf(options.model or [DEFAULT_MODEL], device=options.device, dtype=options.dtype)
+    limits = Limits(
+        prompts=options.max_prompts,
+        prompt_characters=options.max_prompt_characters,
+        new_tokens=options.max_new_tokens,
+        batch_size=options.max_batch_size,
+    )
+    demo = build_demo(shelf, limits=limits)
+    demo.launch(
+        server_name=options.host,
+        server_port=options.port,
+        share=options.share,
+        prevent_thread_lock=True,
+        **launch_options(),
+    )
+    shelf.start(shelf.names[0])
+    demo.block_thread()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Prompt sets that each make one point; the first is the tutorial's own example."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT_MODEL = "smollm2-135m"
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Prompts with a token budget each, and the settings that make their point."""
+
+    key: str
+    label: str
+    prompts: tuple[str, ...]
+    budgets: tuple[int, ...]
+    batch_size: int
+    chat_template: bool = True
+    ignore_eos: bool = False
+    temperature: float = 0.0
+
+
+PRESETS = (
+    Preset(
+        key="tutorial",
+        label="Tutorial (46 % and 29 %)",
+        # 10, 30, 5 and 20 tokens under the default model's tokenizer, without a template.
+        prompts=(
+            "The best thing about the city of Paris is the",
+            "A server that runs a language model reads all of its weights once for every step, so "
+            "when many people ask at the same time it is best to",
+            "Once upon a time,",
+            "The moon rose over the quiet sea, and the old fisherman slowly turned his small "
+            "wooden boat towards the",
+        ),
+        budgets=(15, 10, 20, 12),
+        batch_size=4,
+        chat_template=False,
+        ignore_eos=True,
+    ),
+    Preset(
+        key="straggler",
+        label="One straggler",
+        prompts=(
+            "What is the capital of Italy?",
+            "Which planet is closest to the sun?",
+            "What colour is a ripe banana?",
+            "Tell me a story about a fox who learns to sail.",
+            "How many days are there in a week?",
+            "What is the opposite of cold?",
+        ),
+        budgets=(12, 12, 12, 64, 12, 12),
+        batch_size=6,
+    ),
+    Preset(
+        key="equal",
+        label="Equal lengths: no waste",
+        prompts=(
+            "Name a fruit that is red.",
+            "Name a fish that is big.",
+            "Name a bird that is blue.",
+            "Name a tree that is tall.",
+        ),
+        budgets=(24, 24, 24, 24),
+        batch_size=4,
+        ignore_eos=True,
+    ),
+    Preset(
+        key="long-short",
+        label="Long and short prompts",
+        prompts=(
+            "Summarise this in one sentence. A batch of requests runs as one rectangle of tokens. "
+            "Every prompt is padded to the length of the longest, so the short ones carry columns "
+            "that no one reads. Then every row decodes until the last one has ended, so the rows "
+            "that end early keep a slot in which nothing useful is computed.",
+            "Say hello.",
+            "What is two plus two?",
+            "Name a colour.",
+        ),
+        budgets=(32, 16, 16, 16),
+        batch_size=4,
+    ),
+    Preset(
+        key="same",
+        label="The same prompt 8 times",
+        prompts=("Invent a name for a small robot and say what it likes to do.",) * 8,
+        budgets=(32,) * 8,
+        batch_size=8,
+        temperature=0.8,
+    ),
+    Preset(
+        key="unicode",
+        label="Emoji, 中文, العربية",
+        prompts=(
+            "Reply with five emoji about the sea 🌊🐟⛵",
+            "用一句话介绍你自己。",
+            "اكتب جملة قصيرة عن البحر.",
+            "Écris une phrase sur la mer, s'il te plaît.",
+        ),
+        budgets=(24, 24, 24, 24),
+        batch_size=4,
+    ),
+)

@@ -1,0 +1,88 @@
+"""The models that a host offers, each loaded once, in the background, for everyone."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.errors import BatchscopeError, ModelError
+
+if TYPE_CHECKING:
+    from engine.models import LanguageModel
+
+log = logging.getLogger("batchscope.models")
+
+
+@dataclass
+class Loading:
+    """How far one model is: `message` while it loads, then `lm` or `error`."""
+
+    message: str = ""
+    lm: LanguageModel | None = None
+    error: str | None = None
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def over(self) -> bool:
+        return self.lm is not None or self.error is not None
+
+    def update(self, **changes: object) -> None:
+        with self.changed:
+            for name, value in changes.items():
+                setattr(self, name, value)
+            self.changed.notify_all()
+
+    def wait(self, seen: str, timeout: float) -> None:
+        """Until the message differs from the one seen, or loading is over."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.over or self.message != seen, timeout)
+
+
+class ModelShelf:
+    """Loads models by name on first use. Names outside the host's list are refused.
+
+    torch is imported by the loading thread, so that a page is up before it.
+    """
+
+    def __init__(self, names: Sequence[str], *, device: str = "auto", dtype: str = "auto") -> None:
+        self.names = tuple(dict.fromkeys(names))
+        self._device = device
+        self._dtype = dtype
+        self._lock = threading.Lock()
+        self._loadings: dict[str, Loading] = {}
+
+    def add(self, lm: LanguageModel) -> None:
+        """Put a model that is loaded already on the shelf."""
+        self._loadings[lm.name] = Loading(lm=lm)
+
+    def start(self, name: str) -> Loading:
+        """Begin to load a model unless that is under way or done; a failed one is tried again."""
+        if name not in self.names:
+            raise ModelError(f"This page does not offer the model {name!r}.")
+        with self._lock:
+            loading = self._loadings.get(name)
+            if loading is None or loading.error is not None:
+                loading = self._loadings[name] = Loading(message=f"Loading {name}")
+                threading.Thread(target=self._load, args=(name, loading), daemon=True).start()
+            return loading
+
+    def _load(self, name: str, loading: Loading) -> None:
+        def on_progress(message: str, fraction: float | None) -> None:
+            done = "" if fraction is None else f" ({fraction:.0%})"
+            loading.update(message=message + done)
+
+        try:
+            from engine.models import load_model
+
+            lm = load_model(name, device=self._device, dtype=self._dtype, on_progress=on_progress)
+        except BatchscopeError as error:
+            loading.update(error=str(error))
+        except Exception as error:
+            log.exception("loading %s failed", name)
+            loading.update(error=f"{name} can't be loaded: {type(error).__name__}.")
+        else:
+            log.info("loaded %s", name)
+            loading.update(lm=lm)

@@ -1,0 +1,1 @@
+"""Pictures and words from a Run; needs neither torch nor transformers."""

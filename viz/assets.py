@@ -1,0 +1,44 @@
+"""Custom Gradio components: their JavaScript from its own file, values as data, never markup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import plotly
+
+PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+
+
+class DataComponent(gr.HTML):
+    """A gr.HTML whose template never changes and whose value only its own script reads.
+
+    Gradio would run a value inside a template as one more template; here every value is plain
+    data that the script puts into the page through `textContent`.
+    """
+
+    def __init__(
+        self, value: Any, *, folder: Path, name: str, head: str | None = None, **options: Any
+    ) -> None:
+        super().__init__(
+            value,
+            html_template=(folder / f"{name}.html").read_text(encoding="utf-8"),
+            js_on_load=(folder / f"{name}.js").read_text(encoding="utf-8"),
+            apply_default_css=False,
+            head=head,
+            **options,
+        )
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "object"}
+
+
+def allow_assets() -> None:
+    """Let Gradio serve plotly.min.js straight from the installed package."""
+    gr.set_static_paths([PLOTLY_JS])
+
+
+def plotly_head() -> str:
+    """The script tag that loads Plotly from this server, wherever it is mounted."""
+    return f'<script src="gradio_api/file={PLOTLY_JS}"></script>'

@@ -1,0 +1,1 @@
+"""The prompt list: prompts with a token budget each, edited in the browser."""

@@ -1,0 +1,40 @@
+"""The prompt list as a Gradio component; its value is [{"prompt": text, "max_new_tokens": n}]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from viz.assets import DataComponent
+
+FOLDER = Path(__file__).parent
+CSS = FOLDER / "editor.css"
+
+
+def editor_value(prompts: Sequence[str], budgets: Sequence[int]) -> list[dict[str, Any]]:
+    """The component's value for prompts and their token budgets."""
+    return [
+        {"prompt": prompt, "max_new_tokens": budget}
+        for prompt, budget in zip(prompts, budgets, strict=True)
+    ]
+
+
+class PromptEditor(DataComponent):
+    """An editable list; `submit` fires on Ctrl+Enter in a prompt."""
+
+    def __init__(self, value: list[dict[str, Any]], **options: Any) -> None:
+        super().__init__(value, folder=FOLDER, name="editor", **options)
+
+    def api_info(self) -> dict[str, Any]:
+        return {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "prompt": {"type": "string"},
+                    "max_new_tokens": {"type": "integer"},
+                },
+            },
+            "description": "the prompts, each with its token budget",
+        }

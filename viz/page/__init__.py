@@ -1,0 +1,1 @@
+"""What frames the stage: the title line, notices, and the page's style."""

@@ -1,0 +1,1 @@
+"""The live stage: one component that draws a Run as it grows."""

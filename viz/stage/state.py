@@ -1,0 +1,180 @@
+"""Run -> the value of the stage: the whole state so far, in a form that is cheap to send.
+
+Gradio sends the difference of two values, and a string that only grows travels as what was
+appended. So all that grows is a string: `logs[i]`, a line per token of request i, and `times[b]`,
+the milliseconds of each forward of batch b. Everything else changes rarely or is short.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.metrics import Figures, Row, Waste, measure, rows
+from engine.run import ModelInfo, Run
+from viz import words
+
+LEGEND = {
+    "active": "working",
+    "padded": "padding",
+    "idle": "idle: ended, still in the batch",
+}
+END_WORDS = {
+    "eos": "ended · EOS",
+    "length": "ended · length",
+    "stop": "ended · stop text",
+    "cancelled": "stopped",
+    "error": "failed",
+}
+
+StageState = dict[str, Any]
+
+
+def empty_state() -> StageState:
+    """The stage before the first run."""
+    return {"status": "empty"}
+
+
+def stage_state(run: Run, *, key: str) -> StageState:
+    """The stage's value for a Run under way or ended; `key` tells one run from the next.
+
+    logs[i]: "<token id> <text>\\n" per generated token, backslash and newline in the text escaped;
+    what the end of the row released without a token follows the last newline.
+    times[b]: "<milliseconds> " per forward.
+    """
+    figures, table = measure(run), rows(run)
+    return {
+        "key": key,
+        "status": run.status,
+        "caption": caption(run.model),
+        "tiles": tiles(run, figures, table),
+        "heading": heading(run, table),
+        "summary": "" if run.status == "running" else words.summary(run),
+        "prompts": [_prompt_text(request.prompt) for request in run.requests],
+        "budgets": [request.max_new_tokens for request in run.requests],
+        "side": run.settings.padding_side,
+        "batches": [
+            {
+                "requests": list(batch.requests),
+                "lengths": list(batch.prompt_lengths),
+            }
+            for batch in run.batches
+        ],
+        "ends": [row.end for row in table],
+        "states": [_row_words(run, row) for row in table],
+        "logs": logs(run),
+        "times": times(run),
+    }
+
+
+def logs(run: Run) -> list[str]:
+    """One string per request, a line per token; see `stage_state`."""
+    lines: list[list[str]] = [[] for _ in run.requests]
+    released = [0] * len(run.requests)
+    for step in run.steps:
+        seats = run.batches[step.batch].requests
+        for request, token, piece in zip(seats, step.tokens, step.pieces, strict=True):
+            if token is not None:
+                lines[request].append(f"{token} {_escape(piece)}\n")
+                released[request] += len(piece)
+    tails = [text[count:] for text, count in zip(run.texts, released, strict=True)]
+    return ["".join([*log, _escape(tail)]) for log, tail in zip(lines, tails, strict=True)]
+
+
+def times(run: Run) -> list[str]:
+    """One string per batch: the milliseconds of its forwards."""
+    spent: list[list[str]] = [[] for _ in run.batches]
+    for step in run.steps:
+        spent[step.batch].append(f"{1000 * step.seconds:.1f} ")
+    return ["".join(batch) for batch in spent]
+
+
+def caption(model: ModelInfo) -> str:
+    """What runs, on one line."""
+    threads = f", {words.plural(model.threads, 'thread')}" if model.device == "CPU" else ""
+    return f"{model.name} · {model.dtype} · {model.device}{threads}"
+
+
+def heading(run: Run, table: list[Row]) -> list[str]:
+    """Two phrases: where the run is, and how many rows still work."""
+    if not run.steps:
+        return ["Prefill", "all prompts in one forward"]
+    step = run.steps[-1]
+    batch = run.batches[step.batch]
+    last = max(run.requests[index].max_new_tokens for index in batch.requests)
+    seated = [table[index] for index in batch.requests]
+    where = f"Batch {batch.index + 1} of {len(run.batches)} · " if len(run.batches) > 1 else ""
+    running = sum(row.end is None for row in seated)
+    if run.status != "running":
+        ended = {"done": "Done", "stopped": "Stopped", "error": "Failed"}[run.status]
+        return [f"{ended} after step {step.forward} of {last}" if not where else ended, ""]
+    return [
+        f"{where}Step {step.forward} of {last}",
+        f"{running} of {words.plural(len(seated), 'row')} still working",
+    ]
+
+
+def tiles(run: Run, figures: Figures, table: list[Row]) -> list[dict[str, Any]]:
+    """The figures above the picture: label, value, unit, note, and the parts of a bar."""
+    kv = figures.kv_bytes
+    scale, unit = words.byte_scale(kv.total)
+    held = {"live": kv.live, "padding": kv.padding, "ended": kv.dead}
+    so_far = " so far" if run.status == "running" else ""
+    return [
+        _tile(
+            "Output",
+            words.rate(figures.output_tokens_per_second),
+            "tok/s",
+            f"decode {words.rate(figures.decode_tokens_per_second)} tok/s",
+        ),
+        _timed_tile("First token (TTFT)", [row.ttft for row in table]),
+        _timed_tile("Per token (TPOT)", [row.tpot for row in table]),
+        _waste_tile("Prompt padding", figures.padding, "padded", "slots"),
+        _waste_tile("Idle while decoding", figures.idle, "idle", f"slots{so_far}"),
+        _tile(
+            "KV cache",
+            f"{kv.total / scale:.1f}",
+            unit,
+            " · ".join(f"{name} {part / scale:.1f}" for name, part in held.items()),
+            [
+                [state, round(part / kv.total, 3) if kv.total else 0]
+                for state, part in zip(("active", "padded", "idle"), held.values(), strict=True)
+            ],
+        ),
+    ]
+
+
+def _tile(label: str, value: str, unit: str, note: str, bar: list | None = None) -> dict[str, Any]:
+    return {"label": label, "value": value, "unit": unit, "note": note, "bar": bar or []}
+
+
+def _timed_tile(label: str, values: list[float | None]) -> dict[str, Any]:
+    known = [value for value in values if value is not None]
+    mean = sum(known) / len(known) if known else None
+    value, _, unit = words.seconds(mean).partition(" ")
+    return _tile(label, value, unit, f"mean of {words.plural(len(known), 'row')}")
+
+
+def _waste_tile(label: str, waste: Waste, state: str, what: str) -> dict[str, Any]:
+    if not waste.slots:
+        return _tile(label, "n/a", "", "no decode yet", [[state, 0]])
+    share = waste.wasted / waste.slots
+    value = f"{100 * waste.wasted / waste.slots:.1f}"
+    return _tile(label, value, "%", words.fraction(waste, what), [[state, round(share, 3)]])
+
+
+def _row_words(run: Run, row: Row) -> str:
+    """ "running · 14 of 15": a row's state and its token count, as its card shows them."""
+    budget = run.requests[row.request].max_new_tokens
+    if row.end is not None:
+        state = END_WORDS[row.end]
+    else:
+        state = "waiting" if row.batch.started is None else "running"
+    return f"{state} · {row.generated} of {budget}"
+
+
+def _prompt_text(prompt: str | tuple[int, ...]) -> str:
+    return prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")

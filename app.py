@@ -90,13 +90,15 @@ class Page:
 
     def load(self, model: str) -> Iterator[list[Any]]:
         """Say how far the model is until it is there -> title line, notice."""
-        for message in self._loading(model):
-            yield [gr.skip(), notice(message)]
-        loading = self.shelf.start(model)
-        if loading.error is not None:
-            yield [gr.skip(), notice(loading.error, "error")]
+        try:
+            loading = self.shelf.start(model)
+            for message in loading.messages(threading.Event(), WAIT_SECONDS):
+                yield [gr.skip(), notice(message)]
+            lm = loading.result()
+        except ModelError as error:
+            yield [gr.skip(), notice(str(error), "error")]
         else:
-            yield [{"caption": caption(loading.lm.info)}, notice(_notes(loading.lm))]
+            yield [{"caption": caption(lm.info)}, notice(_notes(lm))]
 
     def run(
         self,
@@ -130,14 +132,14 @@ class Page:
                     ignore_eos=ignore_eos,
                 )
                 size = check_batch_size(batch_size, self.limits)
-                for message in self._loading(model, stop):
+                loading = self.shelf.start(model)
+                for message in loading.messages(stop, WAIT_SECONDS):
                     yield _outputs(text=message)
-                lm = self._loaded(model)
                 if stop.is_set():
                     yield _outputs(text="Stopped.", busy=False)
                     return
                 yield from self._stream(
-                    lm,
+                    loading.result(),
                     requests,
                     stop,
                     batch_size=size,
@@ -168,20 +170,6 @@ class Page:
             limits=self.limits,
             **options,
         )
-
-    def _loading(self, model: str, stop: threading.Event | None = None) -> Iterator[str]:
-        """What is being done for the model, as it changes, until it is loaded or has failed."""
-        loading = self.shelf.start(model)
-        while not loading.over and not (stop and stop.is_set()):
-            message = loading.message
-            yield message
-            loading.wait(message, WAIT_SECONDS)
-
-    def _loaded(self, model: str) -> LanguageModel | None:
-        loading = self.shelf.start(model)
-        if loading.error is not None:
-            raise ModelError(loading.error)
-        return loading.lm
 
     def _stream(
         self,
@@ -295,11 +283,14 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
             seed,
             padding_side,
         ]
+        # preprocess=False: Gradio's own refusals are toasts that would render what was typed as
+        # markup; the page checks every value itself and answers in one plain sentence.
         gr.on(
             [run.click, editor.submit],
             page.run,
             inputs=[editor, *settings],
             outputs=[stage, line, run, stop, save],
+            preprocess=False,
             show_progress="hidden",
             concurrency_limit=None,
             trigger_mode="once",
@@ -311,6 +302,7 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
             page.load,
             inputs=[model],
             outputs=[title, line],
+            preprocess=False,
             show_progress="hidden",
             concurrency_limit=None,
             api_visibility="private",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,10 +35,19 @@ class Loading:
                 setattr(self, name, value)
             self.changed.notify_all()
 
-    def wait(self, seen: str, timeout: float) -> None:
-        """Until the message differs from the one seen, or loading is over."""
-        with self.changed:
-            self.changed.wait_for(lambda: self.over or self.message != seen, timeout)
+    def messages(self, stop: threading.Event, patience: float) -> Iterator[str]:
+        """What is being done, at each change or every `patience` seconds, until it is over."""
+        while not self.over and not stop.is_set():
+            seen = self.message
+            yield seen
+            with self.changed:
+                self.changed.wait_for(lambda seen=seen: self.over or self.message != seen, patience)
+
+    def result(self) -> LanguageModel:
+        """The model once loading is over. Raises ModelError if it failed."""
+        if self.error is not None:
+            raise ModelError(self.error)
+        return self.lm
 
 
 class ModelShelf:

@@ -17,6 +17,13 @@ HUB_COPIES = ["*/*", "consolidated*"]
 """The same weights once more, in formats that transformers does not read."""
 CONNECT_SECONDS = 2  # for each of the hub's addresses
 ANSWER_SECONDS = 5
+UNREACHABLE = {
+    "ConnectionError",  # HF_HUB_OFFLINE included
+    "LocalEntryNotFoundError",
+    "NetworkError",
+    "RemoteProtocolError",
+    "TimeoutException",
+}
 
 
 class ModelFiles(NamedTuple):
@@ -117,7 +124,6 @@ def explain(error: Exception, name: str) -> str:
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
-        HTTPError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
     )
@@ -126,15 +132,21 @@ def explain(error: Exception, name: str) -> str:
         error = error.__cause__
     if isinstance(error, GatedRepoError):
         return f"{name} needs access: ask for it on its model page, then set HF_TOKEN."
-    if isinstance(error, RepositoryNotFoundError):
+    status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
+    if isinstance(error, RepositoryNotFoundError) or status == 404:
         return f"{name} was not found on the hub (mistyped, or private without a token)."
-    if isinstance(error, HfHubHTTPError):
-        status = error.response.status_code
-        if status == 401:
-            return "The hub rejected your access token."
+    if status == 401:
+        return "The hub rejected your access token."
+    if status:
         return f"The hub answered {status} for {name}, which is not in the local cache."
-    if isinstance(error, (HTTPError, ConnectionError, LocalEntryNotFoundError)):
+    if is_unreachable(error):
         return f"{name} is not in the local cache and there is no network."
     if isinstance(error, OSError):
         return f"{name} can't be kept in the local cache: {error.strerror or 'it is unusable'}."
     return f"The hub can't be asked for {name}: check the access token and the proxy settings."
+
+
+def is_unreachable(error: Exception) -> bool:
+    """Told by names, as the hub's library moved from httpx to httpx2, which share no classes."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return not names.isdisjoint(UNREACHABLE)

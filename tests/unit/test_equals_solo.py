@@ -1,4 +1,4 @@
-"""float32: a row's ids equal its solo run, and transformers' own generate, whatever is beside it."""
+"""float32: whatever is beside it, a row's ids equal its solo run and transformers' generate."""
 
 import random
 import string

@@ -103,7 +103,9 @@ def test_b3_no_space_is_lost_or_doubled(tokenizer):
 
 
 @SENTENCEPIECE
-@pytest.mark.parametrize("text", ["🤗", "a🤗b", "🤗🤗🤗", "a 🤗 Hello🤗", "é", "a\ufffdb", "日本 a"])
+@pytest.mark.parametrize(
+    "text", ["🤗", "a🤗b", "🤗🤗🤗", "a 🤗 Hello🤗", "é", "a\ufffdb", "日本 a"]
+)
 def test_b3_byte_tokens_show_whole_characters(tokenizer, text):
     ids = encoded(tokenizer, text)
     assert any(id in range(3, 259) for id in ids)

@@ -58,6 +58,10 @@ function readState(value) {
     batch.end = batch.start + batch.width;
     x = batch.end + 2 * gap;
   }
+  for (const batch of batches) {
+    const unended = value.status === "running" && !batch.times.length ? "waiting" : "running";
+    for (const request of batch.requests) rows[request].state = value.ends[request] ?? unended;
+  }
   const slots = Math.max(...batches.map((b) => b.requests.length));
   return { value, rows, batches: shown, slots, gap, columns: Math.max(1, x - 2 * gap) };
 }
@@ -286,6 +290,12 @@ function drawTiles(tiles) {
   });
 }
 
+// "running · 14 of 15"
+function rowWords(request) {
+  const row = view.rows[request];
+  return `${props.row_words[row.state]} · ${row.tokens.length} of ${view.value.budgets[request]}`;
+}
+
 function drawTexts() {
   const { value, rows } = view;
   if (cards.length !== rows.length) {
@@ -304,18 +314,17 @@ function drawTexts() {
   find("texts").dataset.count = Math.min(rows.length, 5);
   cards.forEach((card, request) => {
     const text = card.querySelector(".bs-text");
-    const state = value.states[request];
     const grew = text.textContent.length !== rows[request].text.length;
     setText(card.querySelector(".bs-prompt"), value.prompts[request]);
-    setText(card.querySelector(".bs-state"), state);
+    setText(card.querySelector(".bs-state"), rowWords(request));
     setText(text, rows[request].text);
-    card.dataset.running = state.startsWith("running");
+    card.dataset.running = rows[request].state === "running";
     if (grew) text.scrollTop = text.scrollHeight;
   });
 }
 
 function drawTable() {
-  const { value, rows, batches } = view;
+  const { rows, batches } = view;
   const body = element.querySelector(".bs-table tbody");
   const lines = batches.flatMap((batch) =>
     batch.requests.map((request, slot) => [
@@ -325,7 +334,7 @@ function drawTable() {
       batch.promptWidth - batch.lengths[slot],
       rows[request].tokens.length,
       batch.times.length - rows[request].tokens.length,
-      value.states[request],
+      rowWords(request),
     ]),
   );
   while (body.rows.length > lines.length) body.deleteRow(-1);
@@ -340,7 +349,8 @@ function draw() {
   const value = props.value;
   stage.dataset.status = value.status;
   if (value.status === "empty") return;
-  if (view?.value.key !== value.key) zoom = null;
+  const isNew = view?.value.key !== value.key;
+  if (isNew) zoom = null;
   view = readState(value);
   stage.batchscope = view;
   drawTiles(value.tiles);
@@ -350,6 +360,7 @@ function draw() {
   drawPicture();
   drawTexts();
   drawTable();
+  if (isNew && stage.getBoundingClientRect().top > innerHeight / 2) stage.scrollIntoView();
   stage.dataset.frames = Number(stage.dataset.frames ?? 0) + 1;
 }
 

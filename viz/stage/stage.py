@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from viz.assets import DataComponent, plotly_head
-from viz.stage.state import LEGEND, empty_state
+from viz.stage.state import LEGEND, ROW_WORDS, empty_state
 
 FOLDER = Path(__file__).parent
 CSS = FOLDER / "stage.css"
@@ -17,5 +17,11 @@ class Stage(DataComponent):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
-            empty_state(), folder=FOLDER, name="stage", head=plotly_head(), legend=LEGEND, **options
+            empty_state(),
+            folder=FOLDER,
+            name="stage",
+            head=plotly_head(),
+            legend=LEGEND,
+            row_words=ROW_WORDS,
+            **options,
         )

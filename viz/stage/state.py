@@ -18,7 +18,9 @@ LEGEND = {
     "padded": "padding",
     "idle": "idle: ended, still in the batch",
 }
-END_WORDS = {
+ROW_WORDS = {
+    "waiting": "waiting",
+    "running": "running",
     "eos": "ended · EOS",
     "length": "ended · length",
     "stop": "ended · stop text",
@@ -60,7 +62,6 @@ def stage_state(run: Run, *, key: str) -> StageState:
             for batch in run.batches
         ],
         "ends": [row.end for row in table],
-        "states": [_row_words(run, row) for row in table],
         "logs": logs(run),
         "times": times(run),
     }
@@ -160,16 +161,6 @@ def _waste_tile(label: str, waste: Waste, state: str, what: str) -> dict[str, An
     share = waste.wasted / waste.slots
     value = f"{100 * waste.wasted / waste.slots:.1f}"
     return _tile(label, value, "%", words.fraction(waste, what), [[state, round(share, 3)]])
-
-
-def _row_words(run: Run, row: Row) -> str:
-    """ "running · 14 of 15": a row's state and its token count, as its card shows them."""
-    budget = run.requests[row.request].max_new_tokens
-    if row.end is not None:
-        state = END_WORDS[row.end]
-    else:
-        state = "waiting" if row.batch.started is None else "running"
-    return f"{state} · {row.generated} of {budget}"
 
 
 def _prompt_text(prompt: str | tuple[int, ...]) -> str:

@@ -1,0 +1,156 @@
+"""A launched page for the tests, and visitors that speak its protocol."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from app import build_demo, launch_options
+from engine.models import LanguageModel
+from engine.requests import Limits
+from engine.shelf import ModelShelf
+
+DEFAULTS = {
+    "batch_size": 4,
+    "chat_template": False,
+    "ignore_eos": False,
+    "temperature": 0,
+    "top_p": 1,
+    "top_k": 0,
+    "seed": None,
+    "padding_side": "left",
+}
+
+
+@contextmanager
+def served(*models: LanguageModel, limits: Limits | None = None) -> Iterator[str]:
+    """The page over models that are loaded already; yields its address."""
+    shelf = ModelShelf([lm.name for lm in models])
+    for lm in models:
+        shelf.add(lm)
+    with served_shelf(shelf, limits=limits) as url:
+        yield url
+
+
+@contextmanager
+def served_shelf(shelf: ModelShelf, *, limits: Limits | None = None) -> Iterator[str]:
+    demo = build_demo(shelf, limits=limits)
+    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    try:
+        yield url.rstrip("/")
+    finally:
+        demo.close()
+
+
+def rows_of(prompts: list[str], budgets: list[int] | int) -> list[dict[str, Any]]:
+    """The prompt list's value."""
+    budgets = budgets if isinstance(budgets, list) else [budgets] * len(prompts)
+    return [
+        {"prompt": prompt, "max_new_tokens": budget}
+        for prompt, budget in zip(prompts, budgets, strict=True)
+    ]
+
+
+class Visitor:
+    """One browser session's worth of HTTP: runs, stops, and sees every update's bytes."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.session = uuid.uuid4().hex
+        self.http = httpx.Client(base_url=url, timeout=60)
+        self.ids = {
+            dependency["api_name"]: dependency["id"]
+            for dependency in self.http.get("/config").json()["dependencies"]
+        }
+
+    def join(self, prompts: list[dict[str, Any]], model: str, **settings: Any) -> None:
+        """Press Run."""
+        values = DEFAULTS | settings
+        data = [prompts, model, *(values[name] for name in DEFAULTS)]
+        self.http.post("/gradio_api/queue/join", json=self._body("run", data)).raise_for_status()
+
+    def stop(self) -> None:
+        """Press Stop."""
+        answer = self.http.post("/gradio_api/run/stop", json=self._body("stop", []))
+        answer.raise_for_status()
+
+    @contextmanager
+    def messages(self) -> Iterator[Iterator[tuple[dict[str, Any], int]]]:
+        """The event stream as (message, bytes on the wire); leaving the block closes the tab."""
+        with self.http.stream(
+            "GET", "/gradio_api/queue/data", params={"session_hash": self.session}
+        ) as response:
+            yield (
+                (json.loads(line[6:]), len(line.encode()) + 2)
+                for line in response.iter_lines()
+                if line.startswith("data: ")
+            )
+
+    def frames(self) -> Iterator[Frame]:
+        """The values of the outputs after each update, until the run is over."""
+        outputs: list[Any] = []
+        with self.messages() as messages:
+            for message, size in messages:
+                if message["msg"] == "process_generating":
+                    outputs = apply_update(outputs, message["output"]["data"])
+                    yield Frame(outputs, size)
+                elif message["msg"] == "process_completed":
+                    assert message["success"], message
+                    return
+
+    def run(self, prompts: list[dict[str, Any]], model: str, **settings: Any) -> list[Frame]:
+        """Press Run and watch to the end."""
+        self.join(prompts, model, **settings)
+        return list(self.frames())
+
+    def _body(self, name: str, data: list[Any]) -> dict[str, Any]:
+        return {"data": data, "fn_index": self.ids[name], "session_hash": self.session}
+
+
+class Frame:
+    """What a visitor sees after one update."""
+
+    def __init__(self, outputs: list[Any], size: int) -> None:
+        self.stage, self.notice, self.run_button, self.stop_button, self.save = outputs
+        self.size = size
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the stage shows a run."""
+        return isinstance(self.stage, dict) and "logs" in self.stage
+
+    @property
+    def says(self) -> str:
+        return self.notice.get("text", "")
+
+
+def apply_update(outputs: list[Any], update: list[Any]) -> list[Any]:
+    """Gradio sends the first value whole and then lists of edits, as its client applies them."""
+    if not outputs:
+        return update
+    return [_apply_edits(value, edits) for value, edits in zip(outputs, update, strict=True)]
+
+
+def _apply_edits(value: Any, edits: list[Any]) -> Any:
+    holder = {"value": json.loads(json.dumps(value))}
+    for action, path, operand in edits:
+        *parents, last = ["value", *path]
+        target = holder
+        for key in parents:
+            target = target[key]
+        if action == "replace":
+            target[last] = operand
+        elif action == "append":
+            target[last] += operand
+        elif action == "add":
+            target.insert(last, operand) if isinstance(target, list) else target.update(
+                {last: operand}
+            )
+        elif action == "delete":
+            del target[last]
+    return holder["value"]

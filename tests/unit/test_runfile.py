@@ -1,0 +1,201 @@
+"""C12: runs as files: strict JSON out, and nothing but a run that fits together in."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from engine import runfile
+from engine.errors import RecordError, RunError
+from engine.metrics import measure
+from engine.requests import make_requests
+from engine.run import Sampling
+from engine.static import StaticBatchEngine
+from tests.tiny import EOS, scripted_lm, tiny_lm, token_ids
+from tests.unit.paper import WORKED, make_run
+
+
+def engine_runs():
+    """Real records of every status: greedy, sampled, several batches, ids and texts, T = 1."""
+    lm = scripted_lm([token_ids("a🤗"), [*token_ids("b"), EOS]])
+    mixed = make_requests(["héllo 🤗\n\u2028", [1, 2, 3], "x" * 30], max_new_tokens=[3, 5, 1])
+    yield StaticBatchEngine(lm, batch_size=2).run(mixed)
+    yield StaticBatchEngine(lm).run(make_requests(["a", "b"], max_new_tokens=1))
+    sampled = make_requests(["a", "bc"], temperature=0.7, top_k=5, top_p=0.9, max_new_tokens=4)
+    yield StaticBatchEngine(tiny_lm()).run(sampled)
+    stream = StaticBatchEngine(lm).stream(mixed)
+    next(stream)
+    yield stream.record()
+    stream.close()
+    yield stream.record()
+
+    def fail(column):
+        if column == 2:
+            raise ValueError("broken")
+
+    stream = StaticBatchEngine(scripted_lm([[65]], before_forward=fail)).stream(mixed)
+    with pytest.raises(RunError):
+        list(stream)
+    yield stream.record()
+
+
+def test_c12_saved_runs_load_as_they_were(tmp_path):
+    statuses = []
+    for run in [WORKED, *engine_runs()]:
+        runfile.save(run, tmp_path / "run.json")
+        loaded = runfile.load(tmp_path / "run.json")
+        assert loaded == run
+        assert measure(loaded) == measure(run)
+        statuses.append(run.status)
+    assert set(statuses) == {"done", "running", "stopped", "error"}
+
+
+def test_c12_a_saved_run_is_strict_json():
+    def refuse(constant):
+        raise AssertionError(f"{constant} in the file")
+
+    text = runfile.dumps(make_run([[(3, 1), (5, 1)]]))
+    assert json.loads(text, parse_constant=refuse)["schema_version"] == 1
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_c12_what_is_not_a_number_is_never_written(number):
+    broken = replace(WORKED, steps=(replace(WORKED.steps[0], seconds=number),))
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        runfile.dumps(broken)
+
+
+def data():
+    return json.loads(runfile.dumps(WORKED))
+
+
+def refused(text) -> str:
+    """The one sentence with which a text is refused."""
+    with pytest.raises(RecordError) as caught:
+        runfile.loads(text)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert sentence.endswith(".")
+    assert len(sentence) < 300
+    return sentence
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+def test_c12_numbers_that_are_none_are_refused(number):
+    text = runfile.dumps(WORKED)
+    assert '"seconds": 0.5' in text
+    assert number in refused(text.replace('"seconds": 0.5', f'"seconds": {number}'))
+
+
+def set_at(path, value):
+    """A change of the file: the value at a path."""
+
+    def change(file):
+        *parents, last = path
+        for key in parents:
+            file = file[key]
+        file[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        # Unknown and missing fields
+        (set_at(["extra"], 1), "extra"),
+        (set_at(["steps", 0, "extra"], 1), r"steps\.0\.extra"),
+        (lambda file: file.pop("model"), "model"),
+        (lambda file: file["steps"][3].pop("ends"), r"steps\.3\.ends"),
+        # Wrong types and values
+        (set_at(["started_at"], 5), "started_at"),
+        (set_at(["steps", 0, "seconds"], "0.5"), r"steps\.0\.seconds"),
+        (set_at(["steps", 0, "tokens", 0], 6.5), r"steps\.0\.tokens\.0"),
+        (set_at(["steps", 0, "tokens", 0], True), r"steps\.0\.tokens\.0"),
+        (set_at(["steps", 0, "phase"], "warm-up"), r"steps\.0\.phase"),
+        (set_at(["steps", 3, "ends", 0], "bored"), r"steps\.3\.ends\.0"),
+        (set_at(["status"], "fine"), "status"),
+        (set_at(["batches"], None), "batches"),
+        (set_at(["settings", "padding_side"], "top"), "padding_side"),
+        # Parts that don't fit each other
+        (set_at(["schema_version"], 2), "schema version 2"),
+        (set_at(["requests", 1, "index"], 5), "not numbered"),
+        (set_at(["texts"], ["a", "b"]), "2 texts for 3 requests"),
+        (set_at(["batches", 0, "requests"], [0, 2, 1]), "seat each request once"),
+        (set_at(["batches"], []), "seat each request once"),
+        (set_at(["batches", 0, "index"], 4), "batch 0 is numbered 4"),
+        (set_at(["batches", 0, "prompt_ids"], [[1], [2]]), "one prompt for each"),
+        (set_at(["batches", 0, "prompt_ids", 1], []), "one prompt for each"),
+        (set_at(["settings", "batch_size"], 2), "3 of 2 slots"),
+        (set_at(["steps", 2, "batch"], 1), "batch 1"),
+        (set_at(["steps", 2, "forward"], 9), "forward 9 is out of order"),
+        (set_at(["steps", 0, "phase"], "decode"), "called decode"),
+        (set_at(["steps", 1, "phase"], "prefill"), "called prefill"),
+        (set_at(["steps", 1, "seconds"], -0.5), "negative time"),
+        (set_at(["steps", 1, "started"], -0.5), "negative time"),
+        # Wrong number of slots
+        (set_at(["steps", 1, "tokens"], [65, 65]), "forward 2"),
+        (set_at(["steps", 1, "tokens"], [65] * 4), "forward 2"),
+        (set_at(["steps", 1, "pieces"], ["A"]), "forward 2 does not have 3 slots"),
+        (set_at(["steps", 1, "ends"], [None, None]), "forward 2"),
+        (set_at(["steps", 1, "ends"], [None] * 4), "forward 2"),
+        # Tokens after the end, and rows that skip
+        (set_at(["steps", 4, "tokens", 0], 65), "forward 5: a slot emits after its end"),
+        (set_at(["steps", 1, "tokens", 0], None), "forward 2: .* skips"),
+        (set_at(["steps", 1, "ends", 0], "eos"), "forward 3: a slot emits after its end"),
+    ],
+)
+def test_c12_a_file_that_is_no_run_is_refused_by_what_is_wrong(change, named):
+    file = data()
+    change(file)
+    with pytest.raises(RecordError, match=named):
+        runfile.loads(json.dumps(file))
+    refused(json.dumps(file))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "null",
+        "[]",
+        "{}",
+        "not json",
+        b"\xff\xfe\x00",
+        runfile.dumps(WORKED)[:-1],
+        runfile.dumps(WORKED) + "}",
+    ],
+)
+def test_c12_what_is_no_json_object_is_refused(text):
+    assert "Not a saved run" in refused(text)
+
+
+@pytest.mark.parametrize("bracket", ["[", '{"a":'])
+def test_c12_deep_nesting_is_refused(bracket):
+    assert "Not a saved run" in refused(bracket * 200_000)
+
+
+def test_c12_oversize_files_are_refused_unread(tmp_path):
+    text = " " * (runfile.MAX_BYTES + 1)
+    assert "larger than 32 MiB" in refused(text)
+    (tmp_path / "big.json").write_text(text)
+    with pytest.raises(RecordError, match=r"big\.json is larger than 32 MiB"):
+        runfile.load(tmp_path / "big.json")
+
+
+def test_c12_a_missing_file_and_a_folder_are_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "none.json"):
+        with pytest.raises(RecordError, match=f"{path.name} is not a file"):
+            runfile.load(path)
+
+
+def test_sampling_settings_survive_the_file():
+    run = replace(
+        WORKED,
+        requests=tuple(
+            replace(request, sampling=Sampling(0.7, 0.9, 5), seed=2**40, ignore_eos=True)
+            for request in WORKED.requests
+        ),
+    )
+    assert runfile.loads(runfile.dumps(run)) == run

@@ -1,0 +1,555 @@
+"""A run under way: stopping it, breaking it, waiting for the device, and what it leaves behind."""
+
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import pytest
+import torch
+
+from engine.errors import RequestError, RunError
+from engine.metrics import measure, rows
+from engine.models import LanguageModel
+from engine.requests import make_requests
+from engine.run import KVBytes
+from engine.serial import SerialEngine
+from engine.static import StaticBatchEngine
+from engine.turns import Turn
+from tests.tiny import EOS, row_ids, scripted_lm, tiny_lm, token_ids
+
+A, B = token_ids("AB")
+PATIENCE = 30
+"""Seconds after which a thread that should have ended counts as stuck."""
+
+
+def stream_of(lm, prompts=("one", "three"), *, batch_size=8, **options):
+    options = {"max_new_tokens": 10} | options
+    return StaticBatchEngine(lm, batch_size=batch_size).stream(make_requests(prompts, **options))
+
+
+def works(lm):
+    """Whether a run on this model still comes to its end."""
+    with closing(stream_of(lm, max_new_tokens=3)) as stream:
+        return len(list(stream)) == 3 and stream.record().status == "done"
+
+
+class FailingOnce:
+    """A `before_forward` that raises at one forward of the first run only."""
+
+    def __init__(self, at, error):
+        self.at, self.error = at, error
+
+    def __call__(self, column):
+        if self.error and column == self.at:
+            error, self.error = self.error, None
+            raise error
+
+
+# Stopping
+
+
+@pytest.mark.parametrize("stop_after", [1, 5])
+def test_e1_stop_ends_the_run_within_one_step(stop_after):
+    lm = scripted_lm([[EOS], [A]])
+    with closing(stream_of(lm, max_new_tokens=500)) as stream:
+        for _ in range(stop_after):
+            next(stream)
+        stream.stop()
+        assert list(stream) == []
+        record = stream.record()
+    assert len(lm.model.calls) == len(record.steps) == stop_after
+    assert record.status == "stopped"
+    assert [row.end for row in rows(record)] == ["eos", "cancelled"]
+    assert measure(record).generated_tokens == 1 + stop_after
+    assert works(lm)
+
+
+def test_e1_stop_during_a_forward_keeps_its_tokens():
+    lm = scripted_lm([[A]], before_forward=lambda column: column == 3 and stream.stop())
+    with closing(stream_of(lm)) as stream:
+        assert len(list(stream)) == 3
+    assert stream.record().status == "stopped"
+    assert row_ids(stream.record()) == [[A] * 3] * 2
+
+
+def test_e1_stop_before_the_first_step_runs_no_forward():
+    lm = scripted_lm([[A]])
+    with closing(stream_of(lm)) as stream:
+        stream.stop()
+        assert list(stream) == []
+    record = stream.record()
+    assert lm.model.calls == []
+    assert record.status == "stopped"
+    assert [(row.end, row.ttft, row.waited) for row in rows(record)] == [
+        ("cancelled", None, None)
+    ] * 2
+
+
+def test_e1_stop_leaves_the_batches_after_it_unstarted():
+    lm = scripted_lm([[A]])
+    with closing(stream_of(lm, batch_size=1)) as stream:
+        next(stream)
+        stream.stop()
+        assert list(stream) == []
+    assert [batch.started is None for batch in stream.record().batches] == [False, True]
+
+
+def test_e1_a_stop_event_of_the_callers_ends_the_run():
+    stop = threading.Event()
+    engine = StaticBatchEngine(scripted_lm([[A]]))
+    with closing(engine.stream(make_requests(["a", "b"], max_new_tokens=10), stop=stop)) as stream:
+        next(stream)
+        stop.set()
+        assert list(stream) == []
+    assert stream.record().status == "stopped"
+
+
+def test_e1_stop_from_another_thread():
+    in_forward, stopped = threading.Event(), threading.Event()
+
+    def hold(column):
+        if column == 2:
+            in_forward.set()
+            assert stopped.wait(PATIENCE)
+
+    lm = scripted_lm([[A]], before_forward=hold)
+    with closing(stream_of(lm)) as stream, ThreadPoolExecutor(1) as pool:
+        steps = pool.submit(list, stream)
+        assert in_forward.wait(PATIENCE)
+        stream.stop()
+        stopped.set()
+        assert len(steps.result(PATIENCE)) == 2
+    assert stream.record().status == "stopped"
+
+
+def test_close_in_the_middle_gives_the_device_back():
+    lm = scripted_lm([[A]])
+    stream = stream_of(lm)
+    next(stream)
+    stream.close()
+    assert stream.record().status == "stopped"
+    assert list(stream) == []
+    assert works(lm)
+
+
+def test_close_after_the_end_changes_nothing():
+    stream = stream_of(scripted_lm([[A]]))
+    list(stream)
+    record = stream.record()
+    stream.close()
+    stream.close()
+    assert stream.record() == record
+    assert record.status == "done"
+
+
+def test_closing_frees_the_cache(monkeypatch):
+    caches = kept_caches(monkeypatch)
+    stream = stream_of(tiny_lm())
+    next(stream)
+    [cache] = map(weakref.ref, caches)
+    caches.clear()
+    assert cache() is not None
+    stream.close()
+    assert cache() is None
+
+
+# Breaking
+
+
+def test_e5_an_error_keeps_the_steps_before_it_and_the_next_run_works():
+    lm = scripted_lm([[A]], before_forward=FailingOnce(3, ValueError("the cable fell out")))
+    with closing(stream_of(lm)) as stream:
+        next(stream)
+        next(stream)
+        with pytest.raises(RunError, match=r"forward 3: ValueError: the cable fell out"):
+            next(stream)
+        record = stream.record()
+        assert list(stream) == []
+    assert record.status == "error"
+    assert record.error == "The model failed in forward 3: ValueError: the cable fell out"
+    assert row_ids(record) == [[A, A], [A, A]]
+    assert record.texts == ("AA", "AA")
+    assert [row.end for row in rows(record)] == ["error", "error"]
+    assert works(lm)
+
+
+def test_e5_run_raises_too_and_the_next_run_works():
+    lm = scripted_lm([[A]], before_forward=FailingOnce(1, KeyError("layer")))
+    engine = StaticBatchEngine(lm)
+    with pytest.raises(RunError, match="forward 1: KeyError"):
+        engine.run(make_requests(["a"]))
+    assert engine.run(make_requests(["a"])).status == "done"
+
+
+def test_an_error_of_on_step_reaches_the_caller_and_frees_the_device():
+    lm = scripted_lm([[A]])
+
+    def fail(step):
+        raise LookupError("on_step")
+
+    with pytest.raises(LookupError, match="on_step"):
+        StaticBatchEngine(lm).run(make_requests(["a"]), on_step=fail)
+    assert works(lm)
+
+
+def nan_in_row(row, *, from_column, value=float("nan")):
+    def poison(column, logits):
+        if column >= from_column:
+            logits[row] = value
+        return logits
+
+    return poison
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("column", [1, 3])
+def test_a2_logits_that_are_no_numbers_stop_the_run_and_name_the_row(column, value, temperature):
+    lm = scripted_lm([[A]])
+    lm.model.poison = nan_in_row(1, from_column=column, value=value)
+    stream = stream_of(lm, ("one", "three", "fourth"), temperature=temperature)
+    with pytest.raises(RunError, match=r"Row 2 .*NaN logits \(float32, sdpa attention\)"):
+        list(stream)
+    record = stream.record()
+    assert record.status == "error"
+    assert "Row 2" in record.error
+    assert len(record.steps) == column - 1
+
+
+def test_a2_the_row_of_a_later_batch_is_named_with_its_prompt():
+    lm = scripted_lm([[A]])
+    with closing(stream_of(lm, ("a", "b", "c"), batch_size=2, max_new_tokens=2)) as stream:
+        next(stream)
+        next(stream)
+        lm.model.poison = nan_in_row(0, from_column=1)
+        with pytest.raises(RunError, match=r"Row 1 \(prompt 3\)"):
+            next(stream)
+
+
+def test_a2_one_nan_among_the_logits_is_enough():
+    lm = scripted_lm([[A]])
+
+    def poison(column, logits):
+        logits[0, 0, 5] = float("nan")
+        return logits
+
+    lm.model.poison = poison
+    with closing(stream_of(lm)) as stream, pytest.raises(RunError, match="Row 1 "):
+        list(stream)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a2_nan_in_a_row_that_has_ended_is_ignored(temperature):
+    lm = scripted_lm([[EOS], [B]])
+    lm.model.poison = nan_in_row(0, from_column=2)
+    # At 10 above all other logits, the scripted token is drawn at any likely random number.
+    with closing(stream_of(lm, temperature=temperature / 10)) as stream:
+        assert len(list(stream)) == 10
+    assert stream.record().status == "done"
+    assert row_ids(stream.record()) == [[EOS], [B] * 10]
+
+
+def test_a2_logits_of_minus_infinity_are_allowed_beside_a_number():
+    lm = scripted_lm([[A]])
+
+    def mask_out(column, logits):
+        logits[:, :, B:] = -float("inf")
+        return logits
+
+    lm.model.poison = mask_out
+    with closing(stream_of(lm)) as stream:
+        assert len(list(stream)) == 10
+
+
+def test_d3_out_of_memory_frees_the_failed_forward_and_the_next_run_works(monkeypatch):
+    caches = kept_caches(monkeypatch)
+    lm = scripted_lm([[A]])
+    left = []
+
+    def run_out(column):
+        if column == 2 and not left:
+            big = torch.zeros(1000)
+            left.append(weakref.ref(big))
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+
+    lm.model.before_forward = run_out
+    with closing(stream_of(lm)) as stream:
+        next(stream)
+        left_cache = weakref.ref(caches.pop())
+        with pytest.raises(RunError, match=r"^Out of memory in forward 2: 2 rows x 5 ") as caught:
+            next(stream)
+        assert caught.value.__context__ is None
+        assert [tensor() for tensor in left] == [None]
+        assert left_cache() is None
+        assert stream.record().status == "error"
+        assert "fewer or shorter prompts" in stream.record().error
+    assert works(lm)
+
+
+# The device's line
+
+
+def test_a_second_run_waits_until_the_first_gives_the_device_back():
+    lm = scripted_lm([[A]])
+    first, second, third = (stream_of(lm, max_new_tokens=2) for _ in range(3))
+    with closing(first), closing(second), closing(third):
+        next(first)
+        assert (second.wait_turn(0), third.wait_turn(0)) == (False, False)
+        assert [first.ahead, second.ahead, third.ahead] == [0, 1, 2]
+        assert list(first) != []
+        assert [second.ahead, third.ahead] == [0, 1]
+        assert (second.wait_turn(0), third.wait_turn(0)) == (True, False)
+        assert len(list(second)) == 2
+        assert third.wait_turn(0)
+
+
+def test_a_waiting_run_that_closes_leaves_the_line():
+    lm = scripted_lm([[A]])
+    first, second, third = (stream_of(lm) for _ in range(3))
+    with closing(first), closing(second), closing(third):
+        next(first)
+        second.wait_turn(0)
+        third.wait_turn(0)
+        second.close()
+        assert third.ahead == 1
+        assert second.record().status == "stopped"
+        first.close()
+        assert third.wait_turn(0)
+
+
+def test_a_run_that_breaks_lets_the_next_one_on():
+    broken = stream_of(scripted_lm([[A]], before_forward=FailingOnce(1, ValueError())))
+    waiting = stream_of(scripted_lm([[A]]))
+    with closing(broken), closing(waiting):
+        assert broken.wait_turn(0)
+        assert not waiting.wait_turn(0)
+        with pytest.raises(RunError):
+            next(broken)
+        assert waiting.wait_turn(0)
+
+
+def test_runs_come_first_come_first_served_and_never_at_once():
+    forwards = []
+    names = ["first", "second", "third", "fourth"]
+    streams = {
+        name: stream_of(
+            scripted_lm([[A]], before_forward=lambda _, name=name: forwards.append(name)),
+            max_new_tokens=3,
+        )
+        for name in names
+    }
+    next(streams["first"])
+    assert [stream.wait_turn(0) for stream in streams.values()] == [True, False, False, False]
+    with ThreadPoolExecutor(3) as pool:
+        others = [pool.submit(list, streams[name]) for name in reversed(names[1:])]
+        list(streams["first"])
+        assert [len(steps.result(PATIENCE)) for steps in others] == [3, 3, 3]
+    assert forwards == [name for name in names for _ in range(3)]
+
+
+def test_a_runs_clock_starts_with_its_turn():
+    lm = scripted_lm([[A]], seconds=0.05)
+    first, second = stream_of(lm), stream_of(lm, max_new_tokens=1)
+    with closing(first), closing(second):
+        next(first)
+        second.wait_turn(0)
+        list(first)
+        next(second)
+    assert second.record().batches[0].started < 0.05
+
+
+def test_e1_stop_ends_a_run_that_waits_in_line(monkeypatch):
+    waiting = threading.Event()
+    wait = Turn.wait
+
+    def tell_and_wait(turn, timeout=None):
+        if turn.ahead:
+            waiting.set()
+        return wait(turn, timeout)
+
+    lm = scripted_lm([[A]])
+    first, second = stream_of(lm), stream_of(lm)
+    next(first)
+    monkeypatch.setattr(Turn, "wait", tell_and_wait)
+    steps = []
+    thread = threading.Thread(target=lambda: steps.extend(second))
+    thread.start()
+    try:
+        assert waiting.wait(PATIENCE)
+        second.stop()
+        thread.join(timeout=2)
+        still_waits = thread.is_alive()
+    finally:
+        first.close()
+        thread.join(PATIENCE)
+        second.close()
+    assert not still_waits
+    assert steps == []
+
+
+# Steps and their times
+
+
+def test_steps_may_be_drawn_from_different_threads():
+    lm = tiny_lm()
+
+    def in_a_new_thread(call, *arguments):
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(call, *arguments).result(PATIENCE)
+
+    with closing(stream_of(lm)) as stream:
+        while in_a_new_thread(next, stream, None):
+            pass
+        in_a_new_thread(stream.close)
+    expected = StaticBatchEngine(lm).run(make_requests(["one", "three"], max_new_tokens=10))
+    assert row_ids(stream.record()) == row_ids(expected)
+    assert stream.record().status == "done"
+
+
+def test_between_steps_the_callers_thread_is_in_no_inference_mode():
+    with closing(stream_of(tiny_lm())) as stream:
+        for _ in stream:
+            assert not torch.is_inference_mode_enabled()
+
+
+def test_on_step_is_called_once_per_forward():
+    lm = scripted_lm([[A]])
+    seen = []
+    record = StaticBatchEngine(lm, batch_size=2).run(
+        make_requests(["a", "b", "c"], max_new_tokens=4), on_step=seen.append
+    )
+    assert tuple(seen) == record.steps
+    assert len(seen) == len(lm.model.calls) == 8
+
+
+def test_one_forward_per_step_for_all_rows():
+    lm = scripted_lm([[A]])
+    with closing(stream_of(lm, list("abcdefgh"), max_new_tokens=5)) as stream:
+        for number, step in enumerate(stream, start=1):
+            assert len(lm.model.calls) == number == step.forward
+            assert len(lm.model.calls[-1].ids) == len(step.tokens) == 8
+    assert [step.phase for step in stream.record().steps] == ["prefill", *["decode"] * 4]
+
+
+def test_the_record_grows_step_by_step():
+    with closing(stream_of(scripted_lm([[A], [B, EOS]]), max_new_tokens=3)) as stream:
+        assert stream.record().steps == ()
+        for number, step in enumerate(stream, start=1):
+            record = stream.record()
+            assert record.steps[-1] == step
+            assert len(record.steps) == number
+            assert record.status == "running"
+            assert record.texts == ("A" * number, "B")
+    assert stream.record().status == "done"
+
+
+def test_step_times_follow_each_other_and_fit_into_the_wall_time():
+    lm = scripted_lm([[A]], seconds=0.002)
+    record = StaticBatchEngine(lm, batch_size=1).run(make_requests(["a", "b"], max_new_tokens=6))
+    starts = [step.started for step in record.steps]
+    assert starts == sorted(starts)
+    assert all(step.seconds >= 0.002 for step in record.steps)
+    for step, following in zip(record.steps, record.steps[1:], strict=False):
+        assert step.finished <= following.started
+    figures = measure(record)
+    assert figures.prefill_seconds + figures.decode_seconds <= figures.wall_seconds
+    assert figures.wall_seconds >= 12 * 0.002
+
+
+def test_no_requests_are_refused():
+    with pytest.raises(RequestError, match="no prompts"):
+        StaticBatchEngine(scripted_lm([[A]])).stream([])
+
+
+# The serial control
+
+
+def test_serial_gives_the_static_ids_without_pads_or_idle_slots():
+    lm = tiny_lm()
+    requests = make_requests(["a", "longer", "the longest"], max_new_tokens=[9, 3, 6])
+    serial, static = SerialEngine(lm).run(requests), StaticBatchEngine(lm).run(requests)
+    assert row_ids(serial) == row_ids(static)
+    assert serial.texts == static.texts
+    figures = measure(serial)
+    assert (figures.padding.wasted, figures.idle.wasted) == (0, 0)
+    assert measure(static).padding.wasted > 0 < measure(static).idle.wasted
+    assert len(serial.steps) == figures.generated_tokens
+    assert (serial.settings.engine, static.settings.engine) == ("serial", "static")
+
+
+# KV bytes
+
+
+def kept_caches(monkeypatch):
+    """Every cache that a LanguageModel makes from now on."""
+    caches = []
+    new_cache = LanguageModel.new_cache
+
+    def keep(lm):
+        caches.append(new_cache(lm))
+        return caches[-1]
+
+    monkeypatch.setattr(LanguageModel, "new_cache", keep)
+    return caches
+
+
+COLUMN = 2 * 2 * 2 * 8 * 4
+"""Bytes of one column of one row: 2 layers, keys and values, 2 heads of 8, float32."""
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_kv_bytes_of_a_small_batch_worked_out_by_hand(side):
+    lm = scripted_lm([[EOS], [A, A, EOS]])
+    engine = StaticBatchEngine(lm, padding_side=side)
+    record = engine.run(make_requests(["abc", "x"], max_new_tokens=9))
+    assert [step.kv_bytes for step in record.steps] == [
+        # Both rows are worked for: 3 + 1 real tokens, 2 pads.
+        KVBytes(live=4 * COLUMN, padding=2 * COLUMN, dead=0),
+        # Row 1 has ended and holds its 3 columns and the pad it is fed.
+        KVBytes(live=2 * COLUMN, padding=2 * COLUMN, dead=4 * COLUMN),
+        KVBytes(live=3 * COLUMN, padding=2 * COLUMN, dead=5 * COLUMN),
+    ]
+
+
+def test_kv_bytes_of_an_ended_rows_pads_are_dead():
+    record = StaticBatchEngine(scripted_lm([[A, A], [EOS]])).run(
+        make_requests(["abc", "x"], max_new_tokens=2)
+    )
+    assert record.steps[1].kv_bytes == KVBytes(live=4 * COLUMN, padding=0, dead=4 * COLUMN)
+
+
+def test_kv_bytes_of_a_sliding_window_lose_their_left_pads_first():
+    # A window of 8 keeps 7 columns; 10 and 6 tokens, so 4 pads in row 2.
+    lm = tiny_lm("mistral")
+    record = StaticBatchEngine(lm).run(
+        make_requests([[A] * 10, [B] * 6], max_new_tokens=3, ignore_eos=True)
+    )
+    assert [step.kv_bytes for step in record.steps] == [
+        KVBytes(live=13 * COLUMN, padding=1 * COLUMN, dead=0),
+        KVBytes(live=14 * COLUMN, padding=0, dead=0),
+        KVBytes(live=14 * COLUMN, padding=0, dead=0),
+    ]
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral", "gemma3"])
+def test_kv_bytes_add_up_to_the_tensors_of_the_cache(family, monkeypatch):
+    lm = tiny_lm(family)
+    assert not lm.has_sliding_window or family in ("mistral", "gemma3")
+    caches = kept_caches(monkeypatch)
+    prompts = ["a", "two more", "the longest of them"]
+    options = {"max_new_tokens": [12, 2, 5], "ignore_eos": True}
+    with closing(stream_of(lm, prompts, **options)) as stream:
+        for step in stream:
+            [cache] = caches
+            held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+            assert step.kv_bytes.total == held
+            assert held > 0
+            assert (step.kv_bytes.dead > 0) == (step.forward > 2)
+    assert measure(stream.record()).peak_kv_bytes == held
+
+
+def test_kv_bytes_count_pads_by_length_and_not_by_id():
+    lm = scripted_lm([[A]])
+    record = StaticBatchEngine(lm).run(make_requests([[lm.pad_id] * 3, [A]], max_new_tokens=1))
+    assert record.steps[0].kv_bytes == KVBytes(live=4 * COLUMN, padding=2 * COLUMN, dead=0)

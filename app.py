@@ -224,7 +224,7 @@ def _outputs(
 
 
 def _notes(lm: LanguageModel) -> str:
-    return "; ".join(lm.notes).capitalize() + "." if lm.notes else ""
+    return f"Note: {'; '.join(lm.notes)}." if lm.notes else ""
 
 
 def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:

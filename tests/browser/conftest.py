@@ -1,0 +1,146 @@
+"""Chromium for the browser tests: the system's own, driven by Playwright."""
+
+import os
+import shutil
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "tests/browser" in str(item.path):
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        hint = "no Chromium found: install it, e.g. apt-get install chromium"
+        if os.environ.get("CI") == "true":
+            pytest.fail(hint)
+        pytest.skip(hint)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(QUIET))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium):
+    """Open the page at an address; at the end there were no console errors, no dialogs, and no
+    request to another host."""
+    visits = []
+
+    @contextmanager
+    def visit(url, *, theme="light", width=1440, height=810):
+        context = chromium.new_context(
+            viewport={"width": width, "height": height}, accept_downloads=True
+        )
+        page = context.new_page()
+        page.set_default_timeout(30_000)
+        heard = {"errors": [], "requests": [], "dialogs": []}
+        page.on("console", lambda message: message.type == "error" and _hear(heard, message))
+        page.on("pageerror", lambda error: heard["errors"].append(str(error)))
+        page.on("request", lambda request: heard["requests"].append(request.url))
+        page.on(
+            "dialog", lambda dialog: (heard["dialogs"].append(dialog.message), dialog.dismiss())
+        )
+        page.goto(f"{url}/?__theme={theme}")
+        page.wait_for_selector(".bs-rows")
+        page.wait_for_function("window.Plotly !== undefined")
+        visits.append((url, heard))
+        try:
+            yield page
+        finally:
+            context.close()
+
+    yield visit
+    for url, heard in visits:
+        assert heard["errors"] == []
+        assert heard["dialogs"] == []
+        foreign = [
+            request
+            for request in heard["requests"]
+            if not request.startswith((url, "data:", "blob:"))
+        ]
+        assert foreign == []
+
+
+def _hear(heard, message):
+    heard["errors"].append(f"{message.text} ({message.location.get('url')})")
+
+
+class Stage:
+    """What a reader of the page sees and does, in words."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    def set_prompts(self, prompts, budgets):
+        """Take the settings of a preset (template on, EOS ends rows), then other prompts."""
+        self.page.get_by_role("button", name="One straggler").click()
+        self.page.get_by_label("Prompt 6", exact=True).wait_for()
+        self.page.get_by_role("button", name="Paste many").click()
+        self.page.get_by_label("Prompts, one per line").fill("\n".join(prompts))
+        self.page.get_by_role("button", name="Replace all").click()
+        for index, budget in enumerate(budgets):
+            self.page.get_by_label(f"Token budget of prompt {index + 1}").fill(str(budget))
+        self.page.get_by_label("Slots in a batch").fill(str(len(prompts)))
+        self.page.get_by_label("Slots in a batch").press("Tab")
+
+    def run(self):
+        self.page.get_by_role("button", name="Run", exact=True).click()
+
+    def wait(self, condition):
+        """`condition` is JavaScript over `value` (the state drawn), `view` and `plot`."""
+        self.page.wait_for_function(
+            """condition => {
+              const stage = document.querySelector('.bs-stage');
+              const view = stage.batchscope, plot = document.querySelector('.bs-plot');
+              if (!view || !plot.data) return false;
+              return new Function('view', 'value', 'plot', 'return ' + condition)(
+                view, view.value, plot);
+            }""",
+            arg=condition,
+        )
+
+    def wait_for_end(self, status="done"):
+        self.wait(f"value.status === '{status}'")
+
+    def evaluate(self, expression):
+        return self.page.evaluate(
+            """expression => {
+              const stage = document.querySelector('.bs-stage');
+              const plot = document.querySelector('.bs-plot');
+              return new Function('view', 'value', 'plot', 'return ' + expression)(
+                stage.batchscope, stage.batchscope.value, plot);
+            }""",
+            expression,
+        )
+
+    def save(self, folder):
+        """Press Save -> the path of the file that the browser received."""
+        with self.page.expect_download() as download:
+            self.page.get_by_role("button", name="Save").click()
+        path = folder / download.value.suggested_filename
+        download.value.save_as(path)
+        return path
+
+
+@pytest.fixture
+def stage_of():
+    return Stage

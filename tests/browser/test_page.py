@@ -1,0 +1,280 @@
+"""The page in a browser: the editor, Stop, leaving, markup, small screens, both themes."""
+
+import io
+import time
+
+import pytest
+from PIL import Image
+
+from engine.turns import turns_on
+from tests.serving import served
+from tests.tiny import EOS, scripted_lm, token_ids
+from viz import theme as colours
+
+TEXT = token_ids("the quick brown fox jumps over the lazy dog " * 20)
+
+
+@pytest.fixture
+def slow():
+    return scripted_lm([TEXT, [*TEXT[:6], EOS]], seconds=0.05)
+
+
+@pytest.fixture
+def url(slow):
+    with served(slow) as url:
+        yield url
+
+
+def centre_colour(page, selector, left, top):
+    """The colour of the pixel at a fraction of an element's width and height."""
+    image = Image.open(io.BytesIO(page.locator(selector).screenshot())).convert("RGB")
+    return "#{:02x}{:02x}{:02x}".format(
+        *image.getpixel((int(image.width * left), int(image.height * top)))
+    )
+
+
+def test_the_prompt_list_by_keyboard(url, open_page):
+    with open_page(url) as page:
+        page.get_by_label("Prompt 1", exact=True).focus()
+        page.keyboard.press("Control+A")
+        page.keyboard.type("typed")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Control+A")
+        page.keyboard.type("7")
+        page.get_by_role("button", name="+ Add a prompt").focus()
+        page.keyboard.press("Enter")
+        page.keyboard.type("fifth")
+        for _ in range(4):
+            page.get_by_label("Remove prompt 2").focus()
+            page.keyboard.press("Enter")
+        page.get_by_role("button", name="Paste many").focus()
+        page.keyboard.press("Enter")
+        page.keyboard.insert_text("one\n\n  \ntwo\n")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        prompts = page.locator(".bs-rows textarea")
+        budgets = page.locator(".bs-rows input")
+        assert [prompts.nth(i).input_value() for i in range(3)] == ["typed", "one", "two"]
+        assert [budgets.nth(i).input_value() for i in range(3)] == ["7", "7", "7"]
+        page.get_by_label("Prompt 1", exact=True).focus()
+        page.keyboard.press("Control+Enter")
+        page.wait_for_function(
+            "document.querySelector('.bs-stage').batchscope?.value.status === 'done'"
+        )
+        assert page.evaluate("document.querySelector('.bs-stage').batchscope.value.prompts") == [
+            "typed",
+            "one",
+            "two",
+        ]
+
+
+def test_bad_input_keeps_what_was_typed_and_the_next_run_works(url, open_page, stage_of):
+    with open_page(url) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["fine", "also fine"], [3, 3])
+        page.get_by_label("Prompt 2", exact=True).fill("   ")
+        stage.run()
+        page.get_by_role("alert").get_by_text("Prompt 2 is empty.").wait_for()
+        assert page.get_by_label("Prompt 1", exact=True).input_value() == "fine"
+        page.get_by_label("Prompt 2", exact=True).fill("better")
+        page.get_by_label("Token budget of prompt 2").fill("")
+        stage.run()
+        page.get_by_text("Prompt 2: the token budget must be a whole number, not empty.").wait_for()
+        page.get_by_label("Token budget of prompt 2").fill("4")
+        stage.run()
+        stage.wait_for_end()
+
+
+def test_e1_stop(url, slow, open_page, stage_of):
+    with open_page(url) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["long", "short"], [400, 400])
+        stage.run()
+        stage.wait("view.batches[0].times.length >= 5")
+        page.get_by_role("button", name="Stop").click()
+        stage.wait_for_end("stopped")
+        assert len(slow.model.calls) < 60
+        states = page.locator(".bs-state").all_inner_texts()
+        assert states[0].startswith("stopped · ")
+        assert states[1] == "ended · EOS · 7 of 400"
+        assert page.locator(".bs-summary").inner_text().startswith("Stopped: 2 requests, ")
+        assert page.get_by_role("button", name="Run", exact=True).is_enabled()
+
+
+def test_e2_closing_the_tab_stops_the_engine(url, slow, open_page, stage_of):
+    with open_page(url) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["long"], [400])
+        stage.run()
+        stage.wait("view.batches[0].times.length >= 5")
+        page.close()
+        left_at = len(slow.model.calls)
+    deadline = time.monotonic() + 20
+    while len(turns_on("cpu")):
+        assert time.monotonic() < deadline
+    assert len(slow.model.calls) < left_at + 20
+
+
+def test_e5_a_failure_is_said_in_red_and_the_picture_stays(url, slow, open_page, stage_of):
+    def fail_once(column):
+        if column == 4 and not failed:
+            failed.append(column)
+            raise RuntimeError("the kernel gave up")
+
+    failed = []
+    slow.model.before_forward = fail_once
+    with open_page(url) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["a", "b"], [9, 9])
+        stage.run()
+        stage.wait_for_end("error")
+        summary = page.locator(".bs-summary")
+        assert "the kernel gave up" in summary.inner_text()
+        assert summary.evaluate("node => getComputedStyle(node).color") == "rgb(179, 38, 30)"
+        assert stage.evaluate("plot.data[0].z.flat().filter((c) => c === 1).length") == 8
+        stage.run()
+        stage.wait_for_end()
+
+
+@pytest.mark.parametrize("markup", ["<img src=x onerror=alert(1)><script>alert(2)</script>"])
+def test_b7_b8_markup_is_shown_as_text(open_page, stage_of, markup):
+    said = f"use <div>, List<int>, <think>x</think>, 1 < 2 & 3 > 2, **b**, $x$ ${{x}} {markup}"
+    with served(scripted_lm([[*token_ids(said), EOS]])) as url, open_page(url) as page:
+        stage = stage_of(page)
+        stage.set_prompts([markup], [300])
+        stage.run()
+        stage.wait_for_end()
+        assert page.locator(".bs-text").evaluate("node => node.textContent") == said
+        assert page.locator(".bs-text").evaluate("node => node.childElementCount") == 0
+        assert page.locator(".bs-prompt").inner_text() == markup
+        assert page.locator(".bs-stage img, .bs-stage script").count() == 0
+        box = page.locator(".bs-plot .nsewdrag").bounding_box()
+        page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] / 2)
+        page.locator(".bs-hover").get_by_text("Request 1, slot 1").wait_for()
+        page.get_by_label("Token budget of prompt 1").evaluate(
+            "node => { node.type = 'text'; node.value = ''; }"
+        )
+
+
+def test_hover_names_request_step_token_and_milliseconds(url, open_page, stage_of):
+    with open_page(url) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["hello", "a longer prompt"], [10, 10])
+        stage.run()
+        stage.wait_for_end()
+        box = page.locator(".bs-plot .nsewdrag").bounding_box()
+
+        def expect_hover(slot, column, text):
+            page.mouse.move(
+                box["x"] + box["width"] * (column + 0.5) / columns,
+                box["y"] + box["height"] * (slot + 0.5) / 2,
+            )
+            panel = page.locator(".bs-hover")
+            panel.get_by_text(text).wait_for()
+            assert panel.locator("div").first.inner_text() == f"Request {slot + 1}, slot {slot + 1}"
+
+        columns, start = stage.evaluate("[view.columns, view.batches[0].start]")
+        expect_hover(0, start + 4, 'token "q" (id ')
+        expect_hover(0, start + 5, "Step 6, decode")
+        expect_hover(0, start + 6, " ms for all rows")
+        expect_hover(1, start + 6, "token end of text (id 256)")
+        expect_hover(1, start + 8, "Step 9, decode: idle, the row has ended")
+        expect_hover(0, 0, "Step 1, prefill: padding")
+        expect_hover(1, 0, "Step 1, prefill: prompt token 1 of 15")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("budget", [1, 6])
+def test_e11_e13_one_row_or_one_column_has_its_usual_colour(open_page, stage_of, theme, budget):
+    with served(scripted_lm([TEXT])) as url, open_page(url, theme=theme) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["abcdef"], [budget])
+        stage.run()
+        stage.wait_for_end()
+        assert stage.evaluate("plot.data[0].z").__len__() == 1
+        plotted = ".bs-plot .nsewdrag"
+        active = {"light": colours.LIGHT, "dark": colours.DARK}[theme]["active"]
+        columns = stage.evaluate("view.columns")
+        start = stage.evaluate("view.batches[0].start")
+        for column in (0, start):
+            assert centre_colour(page, plotted, (column + 0.5) / columns, 0.5) == active
+        assert page.locator(plotted).bounding_box()["height"] >= 40
+
+
+def test_e10_equal_prompts_are_rows_of_their_own(url, open_page, stage_of):
+    with open_page(url) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["Hello", "Hello", "Hello"], [3, 3, 3])
+        stage.run()
+        stage.wait_for_end()
+        assert page.locator(".bs-plot .ytick text").all_text_contents() == ["1", "2", "3"]
+
+
+def test_e16_a_phone_has_no_sideways_scroll_and_the_plot_fills_it(url, open_page, stage_of):
+    with open_page(url, width=375, height=800) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["hello", "hello there"], [10, 10])
+        stage.run()
+        stage.wait_for_end()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375
+        picture = page.locator(".bs-picture").bounding_box()["width"]
+        assert page.locator(".bs-plot .main-svg").first.bounding_box()["width"] > picture - 40
+        page.set_viewport_size({"width": 700, "height": 800})
+        stage.wait("plot._fullLayout.width > 500")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_one_screen_without_scrolling(url, open_page, stage_of, theme):
+    with open_page(url, theme=theme) as page:
+        stage = stage_of(page)
+        stage.set_prompts([f"prompt {i}" for i in range(8)], [10] * 8)
+        stage.run()
+        stage.wait_for_end()
+        assert page.evaluate("document.documentElement.scrollHeight") <= 810
+        for part in (".bs-tiles", ".bs-picture", ".bs-texts", ".bs-summary", "#bs-run"):
+            box = page.locator(part).bounding_box()
+            assert box["y"] + box["height"] <= 810
+
+
+def test_e18_nothing_blanks_flickers_or_piles_up(url, open_page, stage_of):
+    with open_page(url) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["hello", "hello there"], [60, 60])
+        stage.run()
+        stage.wait("view.batches[0].times.length >= 4")
+        page.evaluate(
+            """() => {
+              window.first = document.querySelector('.bs-plot .main-svg');
+              window.nodes = document.querySelectorAll('*').length;
+              window.blanks = 0;
+              new MutationObserver(() => {
+                if (!document.querySelector('.bs-plot .main-svg')) window.blanks++;
+              }).observe(document.querySelector('.bs-stage'), {childList: true, subtree: true});
+            }"""
+        )
+        frames = int(page.locator(".bs-stage").get_attribute("data-frames"))
+        stage.wait("view.batches[0].times.length >= 50")
+        assert page.evaluate("document.querySelector('.bs-plot .main-svg') === window.first")
+        assert page.evaluate("window.blanks") == 0
+        assert page.evaluate("document.querySelectorAll('*').length - window.nodes") <= 4
+        assert int(page.locator(".bs-stage").get_attribute("data-frames")) > frames + 8
+        trackers = page.locator("[data-testid=status-tracker]")
+        assert trackers.count() > 0
+        assert trackers.evaluate_all(
+            "nodes => nodes.every((node) => getComputedStyle(node).opacity === '0')"
+        )
+        stage.wait_for_end()
+
+
+def test_a_table_tells_screen_readers_the_same(url, open_page, stage_of):
+    with open_page(url) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["hello", "a longer prompt"], [10, 10])
+        stage.run()
+        stage.wait_for_end()
+        rows = page.locator(".bs-table tbody tr")
+        cells = [rows.nth(i).locator("td").all_text_contents() for i in range(2)]
+        assert cells == [
+            ["1", "1", "5", "10", "10", "0", "ended · length · 10 of 10"],
+            ["2", "1", "15", "0", "7", "3", "ended · EOS · 7 of 10"],
+        ]

@@ -214,12 +214,13 @@ def _outputs(
 ) -> list[Any]:
     """Values for stage, notice, Run, Stop and Save; what is not given stays as it is."""
     skip = gr.skip()
+    save = gr.DownloadButton(interactive=False) if busy else skip
     return [
         skip if stage is None else stage,
         skip if text is None else notice(text, kind),
         skip if busy is None else gr.Button("Running…" if busy else "Run", interactive=not busy),
         skip if busy is None else gr.Button(interactive=busy),
-        gr.DownloadButton(value=str(file), interactive=True) if file else skip,
+        gr.DownloadButton(value=str(file), interactive=True) if file else save,
     ]
 
 

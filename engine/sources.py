@@ -11,7 +11,7 @@ from engine.errors import ModelError
 from engine.presets import DEFAULT_MODEL
 from engine.weights import OnProgress
 
-HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 HUB_COPIES = ["*/*", "consolidated*"]
 """The same weights once more, in formats that transformers does not read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.metrics import Figures, Waste, measure
+from engine.metrics import Figures, Waste, measure, padding_waste, rows
 from engine.run import Run
 
 
@@ -38,6 +38,35 @@ def byte_scale(count: int) -> tuple[float, str]:
 
 def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def so_far(run: Run) -> str:
+    """One sentence on what the batch under way shows at this moment."""
+    if not run.steps:
+        return ""
+    step = run.steps[-1]
+    seated = [row for row in rows(run) if row.batch.index == step.batch]
+    ended = [row for row in seated if row.end is not None]
+    running = len(seated) - len(ended)
+    if not ended or not running:
+        return "" if step.forward > 1 else _prefill_sentence(run, step.batch)
+    names = [f"request {row.request + 1} at token {row.generated}" for row in ended]
+    if len(names) > 3:
+        told = f"{len(names)} of {len(seated)} requests have ended"
+    else:
+        told = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+        told = told.replace(" at", " ended at", 1).capitalize()
+    slots = "its slot is" if len(names) == 1 else "their slots are"
+    return f"{told}, but {slots} computed until the last row ends."
+
+
+def _prefill_sentence(run: Run, batch: int) -> str:
+    lengths = run.batches[batch].prompt_lengths
+    waste = padding_waste([lengths])
+    return (
+        f"One forward has read all {plural(len(lengths), 'prompt')}: "
+        f"{fraction(waste, 'prompt slots')} were padding ({percent(waste)})."
+    )
 
 
 def summary(run: Run) -> str:

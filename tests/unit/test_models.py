@@ -141,6 +141,8 @@ def write_gguf(lm: LanguageModel, path: Path) -> Path:
     writer.add_token_list([*sorted(pre_tokenizers.ByteLevel.alphabet()), "<eos>", "ab"])
     writer.add_token_types([gguf.TokenType.NORMAL] * 256 + [gguf.TokenType.CONTROL, 1])
     writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(EOS)  # transformers 5.17 needs one
+    writer.add_add_bos_token(False)
     writer.add_eos_token_id(EOS)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
@@ -255,7 +257,7 @@ def test_a_model_that_does_not_fit_is_one_sentence(monkeypatch, saved):
         (" \n", "No model was named"),
         ("../x", "not a model name"),
         ("-x", "not a model name"),
-        ("modèle", "not a model name"),
+        ("modèle", "no file or folder"),
         ("x" * 5000, "not a model name"),
         ("a/b/c", "no file or folder 'a/b/c'"),
         ("https://hub.example/org/model", "no file or folder"),

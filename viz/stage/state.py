@@ -50,7 +50,7 @@ def stage_state(run: Run, *, key: str) -> StageState:
         "caption": caption(run.model),
         "tiles": tiles(run, figures, table),
         "heading": heading(run, table),
-        "summary": "" if run.status == "running" else words.summary(run),
+        "summary": words.so_far(run) if run.status == "running" else words.summary(run),
         "prompts": [_prompt_text(request.prompt) for request in run.requests],
         "budgets": [request.max_new_tokens for request in run.requests],
         "side": run.settings.padding_side,

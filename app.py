@@ -298,6 +298,8 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
             api_name="run",
         )
         stop.click(page.stop, queue=False, show_progress="hidden", api_name="stop")
+        # A closed tab also closes the generator, but only at its next frame.
+        demo.unload(page.stop)
         gr.on(
             [demo.load, model.input],
             page.load,

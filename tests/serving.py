@@ -82,9 +82,11 @@ class Visitor:
     @contextmanager
     def messages(self) -> Iterator[Iterator[tuple[dict[str, Any], int]]]:
         """The event stream as (message, bytes on the wire); leaving the block closes the tab."""
-        with self.http.stream(
+        heartbeat = self.http.stream("GET", f"/gradio_api/heartbeat/{self.session}")
+        events = self.http.stream(
             "GET", "/gradio_api/queue/data", params={"session_hash": self.session}
-        ) as response:
+        )
+        with heartbeat, events as response:
             yield (
                 (json.loads(line[6:]), len(line.encode()) + 2)
                 for line in response.iter_lines()

@@ -5,6 +5,7 @@ const list = find("rows");
 const box = find("paste-box");
 const pasted = box.querySelector("textarea");
 const DEFAULT_BUDGET = 32;
+const KEPT = "batchscope-prompts"; // outlives a reload of this tab, and nothing else
 
 function make(tag, attributes) {
   const node = document.createElement(tag);
@@ -17,11 +18,22 @@ function fit(area) {
   area.style.height = `${area.scrollHeight + 12}px`; // the style sheet caps it
 }
 
+// Frames of another site may have no storage; then a reload starts from the presets.
+function storage() {
+  try {
+    return window.sessionStorage;
+  } catch {
+    return null;
+  }
+}
+
 function publish() {
-  props.value = [...list.children].map((row) => ({
+  const value = [...list.children].map((row) => ({
     prompt: row.querySelector("textarea").value,
     max_new_tokens: readBudget(row.querySelector("input")),
   }));
+  storage()?.setItem(KEPT, JSON.stringify(value));
+  props.value = value;
 }
 
 // A number where it is one, else what was typed: the server says what is wrong with it.
@@ -116,6 +128,17 @@ find("add").addEventListener("click", () => {
 find("paste").addEventListener("click", () => togglePaste(box.hidden));
 find("paste-add").addEventListener("click", () => pastePrompts(false));
 find("paste-replace").addEventListener("click", () => pastePrompts(true));
-watch("value", () => show(props.value));
+watch("value", () => {
+  show(props.value);
+  storage()?.setItem(KEPT, JSON.stringify(props.value));
+});
 new ResizeObserver(() => list.querySelectorAll("textarea").forEach(fit)).observe(list);
 show(props.value);
+const kept = storage()?.getItem(KEPT);
+if (kept) {
+  // Not before Gradio has mounted the component: it would put its own first value back.
+  setTimeout(() => {
+    show(JSON.parse(kept));
+    publish();
+  });
+}

@@ -10,6 +10,7 @@ const STATES = Object.keys(CODES);
 const ROW_PIXELS = 50;
 const PICTURE_PIXELS = 236;
 const AXIS_PIXELS = 30;
+const RUNNING = "batchscope-running";
 
 let view = null; // what the last frame showed, for hovering and for tests
 let zoom = null; // the columns that the reader zoomed to, or null for all
@@ -344,11 +345,27 @@ function drawTable() {
   });
 }
 
+// A reload in the middle of a run (Gradio reloads when a lost connection is back) ends that run:
+// say so instead of starting as if nothing had been. Frames of another site may have no storage.
+function storage() {
+  try {
+    return window.sessionStorage;
+  } catch {
+    return null;
+  }
+}
+
+function remember(status) {
+  if (status === "running") storage()?.setItem(RUNNING, "yes");
+  else storage()?.removeItem(RUNNING);
+}
+
 function draw() {
   scheduled = 0;
   const value = props.value;
   stage.dataset.status = value.status;
   if (value.status === "empty") return;
+  remember(value.status);
   const isNew = view?.value.key !== value.key;
   if (isNew) zoom = null;
   view = readState(value);
@@ -376,6 +393,8 @@ find("legend").replaceChildren(
     return item;
   }),
 );
+find("lost").hidden = !storage()?.getItem(RUNNING);
+remember("empty");
 watch("value", schedule);
 new ResizeObserver(() => view && drawPicture()).observe(find("picture"));
 new MutationObserver(() => view && drawPicture()).observe(document.body, {

@@ -98,7 +98,8 @@ class Stage:
         self.page.get_by_label("Prompts, one per line").fill("\n".join(prompts))
         self.page.get_by_role("button", name="Replace all").click()
         for index, budget in enumerate(budgets):
-            self.page.get_by_label(f"Token budget of prompt {index + 1}").fill(str(budget))
+            label = f"Token budget of prompt {index + 1}"
+            self.page.get_by_label(label, exact=True).fill(str(budget))
         self.page.get_by_label("Slots in a batch").fill(str(len(prompts)))
         self.page.get_by_label("Slots in a batch").press("Tab")
 

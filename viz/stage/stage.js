@@ -154,7 +154,7 @@ function lines({ batches, gap }) {
 function drawPicture() {
   const pixels = plot.clientWidth;
   if (!pixels || !view) return; // in a hidden tab; the resize observer comes back
-  const margin = { l: 44, r: 4, t: 2, b: AXIS_PIXELS };
+  const margin = { l: 44, r: 4, t: 6, b: AXIS_PIXELS };
   const range = zoom ?? [-0.5, view.columns - 0.5];
   const cell = (pixels - margin.l - margin.r) / (range[1] - range[0]);
   const rowHeight = Math.min(ROW_PIXELS, PICTURE_PIXELS / view.slots);
@@ -312,7 +312,7 @@ function drawTexts() {
     });
     find("texts").replaceChildren(...cards);
   }
-  find("texts").dataset.count = Math.min(rows.length, 5);
+  find("texts").dataset.count = rows.length > 8 ? "many" : rows.length;
   cards.forEach((card, request) => {
     const text = card.querySelector(".bs-text");
     const grew = text.textContent.length !== rows[request].text.length;

@@ -17,32 +17,21 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import torch
-from torch import Tensor
 
-from engine.batching import pad, plan
+from engine.active import ActiveBatch
+from engine.batching import plan
 from engine.errors import BatchscopeError, RequestError, RunError
-from engine.kv import kv_bytes
-from engine.masks import attention_mask
 from engine.models import LanguageModel
 from engine.requests import check_batch_size
-from engine.run import (
-    Batch,
-    End,
-    KVBytes,
-    PaddingSide,
-    Request,
-    Run,
-    Settings,
-    Status,
-    Step,
-)
-from engine.sampling import Sampler
+from engine.run import Batch, PaddingSide, Request, Run, Settings, Status, Step
 from engine.text import TextStream
 from engine.turns import Turn, turns_on
 
 log = logging.getLogger("batchscope.engine")
 
 OnStep = Callable[[Step], None]
+
+STOP_CHECK_SECONDS = 0.2
 
 
 class StaticBatchEngine:
@@ -168,13 +157,14 @@ class RunStream(Iterator[Step]):
         )
 
     def _run(self) -> Iterator[Step]:
-        self.wait_turn()
+        while not self.wait_turn(STOP_CHECK_SECONDS):
+            continue
         self._started_at, self._clock = _now(), time.perf_counter()
         failure = None
         try:
             for batch in self._batches:
                 yield from self._run_batch(batch)
-            self._finish("stopped" if self._stop.is_set() else "done")
+            self._finish("done" if self._all_ended() else "stopped")
         except Exception as error:
             failure = self._explain(error)
             self._finish("error", failure)
@@ -190,13 +180,11 @@ class RunStream(Iterator[Step]):
         if self._stop.is_set():
             return
         self._batches[batch.index] = batch = replace(batch, started=self._seconds())
-        requests = [self._requests[index] for index in batch.requests]
-        rows = ActiveBatch(self._lm, batch, requests)
+        rows = ActiveBatch(self._lm, batch, [self._requests[index] for index in batch.requests])
         while rows.running and not self._stop.is_set():
             started = self._seconds()
             tokens = rows.step()
-            seconds = self._seconds() - started
-            yield self._write_down(rows, tokens, started, seconds)
+            yield self._write_down(rows, tokens, started, self._seconds() - started)
 
     def _write_down(
         self, rows: ActiveBatch, tokens: list[int | None], started: float, seconds: float
@@ -228,6 +216,9 @@ class RunStream(Iterator[Step]):
                 shown + text.flush() for shown, text in zip(self._shown, self._texts, strict=True)
             ]
 
+    def _all_ended(self) -> bool:
+        return sum(end is not None for step in self._steps for end in step.ends) == len(self._texts)
+
     def _explain(self, error: Exception) -> str:
         forward = len(self._steps) + 1
         if isinstance(error, BatchscopeError):
@@ -243,111 +234,6 @@ class RunStream(Iterator[Step]):
 
     def _seconds(self) -> float:
         return time.perf_counter() - self._clock
-
-
-class ActiveBatch:
-    """The rows of one batch on the device; `step` runs one forward for all of them.
-
-    Rows that end stay: they are fed pads and hold their place until the last row ends.
-    """
-
-    def __init__(self, lm: LanguageModel, batch: Batch, requests: Sequence[Request]) -> None:
-        padded = pad(batch.prompt_ids, pad_id=lm.pad_id, side=batch.padding_side, device=lm.device)
-        budget = max(request.max_new_tokens for request in requests)
-        self.batch = batch
-        self.forwards = 0
-        self.ends: list[End | None] = [None] * len(requests)
-        self._lm = lm
-        self._requests = requests
-        self._cache = lm.new_cache()
-        self._sample = Sampler(requests, lm.device)
-        self._real = torch.cat([padded.real, padded.real.new_ones(len(requests), budget)], dim=1)
-        self._input_ids = padded.input_ids
-        self._position_ids = padded.position_ids
-        self._last = padded.last
-        self._running = self._worked_for = [True] * len(requests)
-        self._running_on_device = torch.tensor(self._running, device=lm.device)
-
-    @property
-    def running(self) -> bool:
-        return any(self._running)
-
-    @torch.inference_mode()
-    def step(self) -> list[int | None]:
-        """One forward, prefill at first, then decode: the next token of every row that runs."""
-        self.forwards += 1
-        logits = self._forward()
-        tokens = self._sample(logits, self.forwards)
-        emitted = self._read(tokens, logits)
-        self._end_rows(emitted)
-        self._feed(tokens)
-        return emitted
-
-    def kv_bytes(self) -> KVBytes:
-        """What the cache holds after the forward; a row that ended in it was still worked for."""
-        return kv_bytes(self._cache, self.batch, self._worked_for)
-
-    def _forward(self) -> Tensor:
-        seen = self.batch.padded_length + self.forwards - 1
-        mask = attention_mask(
-            self._lm.model,
-            self._cache,
-            self._real[:, :seen],
-            queries=self._input_ids.shape[1],
-        )
-        return self._lm.forward(
-            self._input_ids,
-            mask=mask,
-            position_ids=self._position_ids,
-            cache=self._cache,
-            last=self._last,
-        )
-
-    def _read(self, tokens: Tensor, logits: Tensor) -> list[int | None]:
-        """The one host read of a step: the tokens, and whether their logits were numbers."""
-        finite = logits.amax(-1).isfinite()
-        on_host, is_finite = torch.stack([tokens, finite.to(tokens.dtype)]).tolist()
-        for slot, request in enumerate(self.batch.requests):
-            if self._running[slot] and not is_finite[slot]:
-                info = self._lm.info
-                raise RunError(
-                    f"Row {slot + 1} (prompt {request + 1}) produced NaN logits "
-                    f"({info.dtype}, {info.attention} attention)."
-                )
-        return [
-            token if running else None
-            for token, running in zip(on_host, self._running, strict=True)
-        ]
-
-    def _end_rows(self, emitted: Sequence[int | None]) -> None:
-        self._worked_for = self._running
-        self.ends = [
-            None if token is None else self._end_of(request, token)
-            for request, token in zip(self._requests, emitted, strict=True)
-        ]
-        if any(self.ends):
-            self._running = [
-                running and end is None
-                for running, end in zip(self._running, self.ends, strict=True)
-            ]
-            self._running_on_device = torch.tensor(self._running, device=self._lm.device)
-
-    def _end_of(self, request: Request, token: int) -> End | None:
-        if token in self._lm.end_ids and not request.ignore_eos:
-            return "eos"
-        return "length" if self.forwards == request.max_new_tokens else None
-
-    def _feed(self, tokens: Tensor) -> None:
-        """Prepare the next forward. An ended row is fed pads and keeps its last position: going
-        on counting could leave the model's position table."""
-        if self.forwards == 1:
-            lengths = torch.tensor(self.batch.prompt_lengths, device=self._lm.device)
-            self._position_ids = lengths[:, None]
-            self._last = [0] * len(self._requests)
-        else:
-            self._position_ids = self._position_ids + self._running_on_device[:, None]
-        fed = torch.where(self._running_on_device, tokens, self._lm.pad_id)
-        self._input_ids = fed[:, None]
 
 
 def _now() -> str:

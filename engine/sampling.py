@@ -38,7 +38,8 @@ class Sampler:
 
         self.uniforms = torch.tensor(padded, dtype=torch.float32, device=device)
         self.greedy = column([row.temperature for row in sampling])[:, 0] == 0
-        self.temperature = column([row.temperature or 1.0 for row in sampling])
+        smallest = torch.finfo(torch.float32).tiny
+        self.temperature = column([max(row.temperature, smallest) for row in sampling])
         self.top_p = column([row.top_p for row in sampling])
         self.top_k = column([row.top_k or float("inf") for row in sampling])
 
@@ -64,5 +65,5 @@ class Sampler:
         kept = probabilities * (before < self.top_p * probabilities.sum(-1, keepdim=True))
         cumulative = kept.cumsum(-1)
         chosen = (cumulative <= uniform * cumulative[:, -1:]).sum(-1, keepdim=True)
-        last_kept = (kept > 0).sum(-1, keepdim=True) - 1
+        last_kept = ((kept > 0).sum(-1, keepdim=True) - 1).clamp_min(0)
         return order.gather(-1, chosen.minimum(last_kept))[:, 0]

@@ -192,7 +192,9 @@ class RunStream(Iterator[Step]):
         pieces = []
         for index, token, end in zip(rows.batch.requests, tokens, rows.ends, strict=True):
             text = self._texts[index]
-            piece = "" if token is None else text.push(token) + (text.flush() if end else "")
+            # An end token is no text, also where the tokenizer does not list it as special.
+            piece = "" if token is None or end == "eos" else text.push(token)
+            piece += text.flush() if end else ""
             self._shown[index] += piece
             pieces.append(piece)
         step = Step(

@@ -25,12 +25,16 @@ class TextStream:
         self._context: list[int] = []
         self._context_text = ""
         self._pending: list[int] = []
+        self._in_bytes = False
+        self._special = frozenset(tokenizer.all_special_ids)
 
     def push(self, token: int) -> str:
         """The text that became readable with this token, possibly ""."""
         self._pending.append(token)
+        if token not in self._special:  # those are left out, so they end no run of bytes
+            self._in_bytes = self._is_byte(token)
         text = self._decode(self._context + self._pending)
-        if text.endswith(REPLACEMENT) or self._is_byte(token):
+        if text.endswith(REPLACEMENT) or self._in_bytes:
             return ""
         return self._show(text)
 

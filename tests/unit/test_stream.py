@@ -73,6 +73,14 @@ def test_e1_stop_during_a_forward_keeps_its_tokens():
     assert row_ids(stream.record()) == [[A] * 3] * 2
 
 
+def test_e1_stop_in_the_last_forward_leaves_a_run_whose_rows_all_ended_done():
+    lm = scripted_lm([[A]], before_forward=lambda column: column == 3 and stream.stop())
+    with closing(stream_of(lm, max_new_tokens=3)) as stream:
+        assert len(list(stream)) == 3
+    assert stream.record().status == "done"
+    assert [row.end for row in rows(stream.record())] == ["length", "length"]
+
+
 def test_e1_stop_before_the_first_step_runs_no_forward():
     lm = scripted_lm([[A]])
     with closing(stream_of(lm)) as stream:
@@ -411,6 +419,13 @@ def test_between_steps_the_callers_thread_is_in_no_inference_mode():
     with closing(stream_of(tiny_lm())) as stream:
         for _ in stream:
             assert not torch.is_inference_mode_enabled()
+
+
+def test_steps_keep_nothing_for_a_backward_pass(monkeypatch):
+    caches = kept_caches(monkeypatch)
+    with closing(stream_of(tiny_lm(), max_new_tokens=2)) as stream:
+        assert len(list(stream)) == 2
+        assert not any(layer.keys.requires_grad for layer in caches[0].layers)
 
 
 def test_on_step_is_called_once_per_forward():

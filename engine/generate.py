@@ -96,7 +96,7 @@ def generate_batch(
     )
     engine = StaticBatchEngine(
         LanguageModel(model, tokenizer, name=model.config.name_or_path or "model"),
-        batch_size=batch_size or len(requests),
+        batch_size=len(requests) if batch_size is None else batch_size,
         padding_side=padding_side,
         chat_template=chat_template,
     )

@@ -50,8 +50,7 @@ def make_requests(
     requests = []
     for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
         name = f"Prompt {index + 1}"
-        if not (prompt.strip() if isinstance(prompt, str) else prompt):
-            raise RequestError(f"{name} is empty.")
+        prompt = _check_prompt(prompt, name)
         if limits and isinstance(prompt, str) and len(prompt) > limits.prompt_characters:
             raise RequestError(
                 f"{name} has {len(prompt):,} characters: the limit is {limits.prompt_characters:,}."
@@ -63,9 +62,29 @@ def make_requests(
             raise RequestError(
                 f"{name}: the token budget is {budget:,}, the limit is {limits.new_tokens:,}."
             )
-        prompt = prompt if isinstance(prompt, str) else tuple(prompt)
         requests.append(Request(index, prompt, budget, sampling, seed, ignore_eos))
     return requests
+
+
+def _check_prompt(prompt: object, name: str) -> str | tuple[int, ...]:
+    prompt = "" if prompt is None else prompt
+    if not isinstance(prompt, str):
+        if not isinstance(prompt, Sequence):
+            raise RequestError(f"{name} must be text or a list of token ids.")
+        prompt = tuple(prompt)
+    elif not _is_unicode(prompt):
+        raise RequestError(f"{name} is not Unicode text: it has half of a surrogate pair.")
+    if not (prompt.strip() if isinstance(prompt, str) else prompt):
+        raise RequestError(f"{name} is empty.")
+    return prompt
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_batch_size(batch_size: object, limits: Limits | None = None) -> int:
@@ -117,7 +136,7 @@ def _sampling(temperature: object, top_p: object, top_k: object) -> Sampling:
 def _number(value: object, name: str) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise RequestError(f"{name} must be a number, not {value!r:.40}.")

@@ -77,8 +77,6 @@ def _problems(run: Run) -> Iterator[str]:
     seated = [index for batch in run.batches for index in batch.requests]
     if seated != list(range(len(run.requests))):
         yield "the batches do not seat each request once, in order"
-    for number, batch in enumerate(run.batches):
-        yield from _batch_problems(run, batch, number)
     last = (0, 0)
     for step in run.steps:
         if not 0 <= step.batch < len(run.batches):
@@ -94,6 +92,8 @@ def _problems(run: Run) -> Iterator[str]:
             yield f"batch {step.batch}, forward {step.forward} is called {step.phase}"
         if step.seconds < 0 or step.started < 0:
             yield f"batch {step.batch}, forward {step.forward} has a negative time"
+    for number, batch in enumerate(run.batches):
+        yield from _batch_problems(run, batch, number)
 
 
 def _batch_problems(run: Run, batch: Batch, number: int) -> Iterator[str]:

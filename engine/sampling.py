@@ -10,6 +10,9 @@ from torch import Tensor
 
 from engine.run import Request
 
+MANY = 2**31
+"""More tokens than any vocabulary has: the top_k that keeps all."""
+
 
 def row_uniforms(request: Request) -> list[float]:
     """The uniform numbers in [0, 1) that a row draws with, one per column.
@@ -41,7 +44,7 @@ class Sampler:
         smallest = torch.finfo(torch.float32).tiny
         self.temperature = column([max(row.temperature, smallest) for row in sampling])
         self.top_p = column([row.top_p for row in sampling])
-        self.top_k = column([row.top_k or float("inf") for row in sampling])
+        self.top_k = column([min(row.top_k, MANY) or MANY for row in sampling])
 
     def __call__(self, logits: Tensor, column: int) -> Tensor:
         """(B, V) logits -> (B,) token ids for column 1, 2, ..."""

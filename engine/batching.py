@@ -54,9 +54,7 @@ def encode(lm: LanguageModel, request: Request, *, chat: bool) -> tuple[int, ...
     the template brings its own BOS, so the tokenizer adds none."""
     name = f"Prompt {request.index + 1}"
     if not isinstance(request.prompt, str):
-        ids = tuple(request.prompt)
-        if not all(isinstance(token, int) and 0 <= token < lm.vocab_size for token in ids):
-            raise RequestError(f"{name} has a token id outside 0 to {lm.vocab_size - 1}.")
+        ids = request.prompt
     elif chat:
         text = lm.tokenizer.apply_chat_template(
             [{"role": "user", "content": request.prompt}],
@@ -68,6 +66,8 @@ def encode(lm: LanguageModel, request: Request, *, chat: bool) -> tuple[int, ...
         ids = tuple(lm.tokenizer(request.prompt)["input_ids"])
     if not ids:
         raise RequestError(f"{name} has no tokens under this model's tokenizer.")
+    if not all(isinstance(token, int) and 0 <= token < lm.vocab_size for token in ids):
+        raise RequestError(f"{name} has a token id outside 0 to {lm.vocab_size - 1}.")
     return ids
 
 

@@ -42,7 +42,8 @@ def loads(data: str | bytes) -> Run:
     if len(data) > MAX_BYTES:
         raise RecordError(f"The run is larger than {MAX_BYTES // 2**20} MiB.")
     try:
-        json.loads(data, parse_constant=_refuse_constant, parse_float=_finite)
+        parsed = json.loads(data, parse_constant=_refuse_constant, parse_float=_finite)
+        _check_version(parsed)
         run = TypeAdapter(Run).validate_json(data, strict=True, extra="forbid")
     except ValidationError as error:
         first = error.errors()[0]
@@ -53,6 +54,12 @@ def loads(data: str | bytes) -> Run:
     for problem in _problems(run):
         raise RecordError(f"Not a saved run: {problem}.")
     return run
+
+
+def _check_version(parsed: object) -> None:
+    version = parsed.get("schema_version") if isinstance(parsed, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ValueError(f"schema version {version!r:.20}, this program reads {SCHEMA_VERSION}")
 
 
 def _refuse_constant(name: str) -> float:
@@ -68,8 +75,6 @@ def _finite(text: str) -> float:
 
 def _problems(run: Run) -> Iterator[str]:
     """What types alone can't say: that the parts of the record fit each other."""
-    if run.schema_version != SCHEMA_VERSION:
-        yield f"schema version {run.schema_version}, this program reads {SCHEMA_VERSION}"
     if [request.index for request in run.requests] != list(range(len(run.requests))):
         yield "the requests are not numbered 0, 1, 2, ..."
     if len(run.texts) != len(run.requests):
@@ -104,8 +109,18 @@ def _batch_problems(run: Run, batch: Batch, number: int) -> Iterator[str]:
     if len(batch.prompt_ids) != len(batch.requests) or not all(batch.prompt_ids):
         yield f"batch {number} does not have one prompt for each request"
     running = [True] * len(batch.requests)
+    budgets = [run.requests[index].max_new_tokens for index in batch.requests]
     for step in (step for step in run.steps if step.batch == number):
+        if batch.started is None:
+            yield f"batch {number} has steps but no start"
+            return
+        if not any(running):
+            yield f"batch {number}, forward {step.forward}: every slot has ended before"
+            return
         if [token is not None for token in step.tokens] != running:
             yield f"batch {number}, forward {step.forward}: a slot emits after its end, or skips"
             return
         running = [run_on and end is None for run_on, end in zip(running, step.ends, strict=True)]
+        if any(run_on and step.forward >= n for run_on, n in zip(running, budgets, strict=True)):
+            yield f"batch {number}, forward {step.forward}: a slot runs on past its budget"
+            return

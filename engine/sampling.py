@@ -18,10 +18,10 @@ def row_uniforms(request: Request) -> list[float]:
     """The uniform numbers in [0, 1) that a row draws with, one per column.
 
     They depend on (run seed, request index) alone, so neither a neighbour nor the device
-    changes a row.
+    changes a row. 24 bits each: float32 holds them without rounding up to 1.
     """
     generator = random.Random(f"{request.seed}/{request.index}")
-    return [generator.random() for _ in range(request.max_new_tokens)]
+    return [generator.getrandbits(24) / 2**24 for _ in range(request.max_new_tokens)]
 
 
 class Sampler:

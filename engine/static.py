@@ -11,6 +11,7 @@ import gc
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -128,6 +129,7 @@ class RunStream(Iterator[Step]):
         """Queue for the device; True when it is this run's turn (or the run was stopped)."""
         if self._turn is None:
             self._turn = Turn(turns_on(self._lm.device))
+            weakref.finalize(self, self._turn.leave)  # also if nobody closes the run
         return self._stop.is_set() or self._turn.wait(timeout)
 
     @property
@@ -136,7 +138,11 @@ class RunStream(Iterator[Step]):
         return self._turn.ahead if self._turn else 0
 
     def close(self) -> None:
-        """End the run now and give the device back. Harmless after the end."""
+        """End the run now and give the device back. Harmless after the end.
+
+        Close from where the steps are drawn, between two of them; `stop` works from anywhere.
+        """
+        self._stop.set()
         self._forwards.close()
         self._finish("stopped")
         if self._turn is not None:
@@ -222,17 +228,19 @@ class RunStream(Iterator[Step]):
         return sum(end is not None for step in self._steps for end in step.ends) == len(self._texts)
 
     def _explain(self, error: Exception) -> str:
-        forward = len(self._steps) + 1
         if isinstance(error, BatchscopeError):
             return str(error)
+        batch = [batch for batch in self._batches if batch.started is not None][-1]
+        forward = sum(step.batch == batch.index for step in self._steps) + 1
+        where = f"batch {batch.index + 1}, " if len(self._batches) > 1 else ""
+        where += f"forward {forward}"
         if isinstance(error, torch.OutOfMemoryError):
-            batch = max((b for b in self._batches if b.started is not None), key=lambda b: b.index)
             return (
-                f"Out of memory in forward {forward}: {len(batch.requests)} rows x "
-                f"{batch.padded_length} prompt tokens; try fewer or shorter prompts."
+                f"Out of memory in {where}: {len(batch.requests)} rows x {batch.padded_length} "
+                "prompt tokens; try fewer or shorter prompts."
             )
-        log.error("forward %d failed", forward, exc_info=error)
-        return f"The model failed in forward {forward}: {type(error).__name__}: {error}"
+        log.error("%s failed", where, exc_info=error)
+        return f"The model failed in {where}: {type(error).__name__}: {error}"
 
     def _seconds(self) -> float:
         return time.perf_counter() - self._clock

@@ -17,8 +17,7 @@ import logging
 import tempfile
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -30,15 +29,15 @@ from engine import runfile
 from engine.errors import BatchscopeError, ModelError, RequestError, RunError
 from engine.presets import DEFAULT_MODEL, PRESETS, Preset
 from engine.requests import Limits, check_batch_size, make_requests
-from engine.run import Request
+from engine.run import Request, Run
 from engine.shelf import ModelShelf
 from engine.turns import turns_on
 from viz.assets import allow_assets
 from viz.editor.editor import PromptEditor, editor_value
-from viz.page.page import CSS_PATHS, Notice, NoticeKind, TitleLine, css_variables, notice
+from viz.page.page import CSS_PATHS, Notice, NoticeKind, TitleLine, notice
 from viz.stage.stage import Stage
 from viz.stage.state import caption, stage_state
-from viz.theme import FONT
+from viz.theme import FONT, css_variables
 from viz.words import plural
 
 if TYPE_CHECKING:
@@ -53,31 +52,36 @@ MAX_WAITING = 20
 run_numbers = itertools.count(1)
 
 
+class StillRunningError(RequestError):
+    """A visitor has one run at a time."""
+
+
 class StopFlags:
-    """The runs that each visitor has under way, so that Stop reaches all of one's own."""
+    """The run that each visitor has under way, so that Stop reaches one's own and no other."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._flags: defaultdict[str, set[threading.Event]] = defaultdict(set)
+        self._flags: dict[str, threading.Event] = {}
 
     @contextmanager
     def flag(self, visitor: str) -> Iterator[threading.Event]:
-        """A flag that `stop(visitor)` sets, for as long as the run lasts."""
+        """A flag that `stop(visitor)` sets, for as long as the run lasts. Raises
+        StillRunningError if the visitor has one already."""
         flag = threading.Event()
         with self._lock:
-            self._flags[visitor].add(flag)
+            if visitor in self._flags:
+                raise StillRunningError("Your last run is still under way: stop it, or wait.")
+            self._flags[visitor] = flag
         try:
             yield flag
         finally:
             with self._lock:
-                self._flags[visitor].discard(flag)
-                if not self._flags[visitor]:
-                    del self._flags[visitor]
+                del self._flags[visitor]
 
     def stop(self, visitor: str) -> None:
         with self._lock:
-            for flag in self._flags.get(visitor, ()):
-                flag.set()
+            if visitor in self._flags:
+                self._flags[visitor].set()
 
 
 class Page:
@@ -120,9 +124,9 @@ class Page:
         a second, always of the newest state, and once at the end. Gradio may draw each from
         another thread and closes the generator when the visitor leaves.
         """
-        yield _outputs(text="Starting", busy=True)
-        with self.flags.flag(request.session_hash) as stop:
-            try:
+        try:
+            with self.flags.flag(request.session_hash) as stop:
+                yield _outputs(text="Starting", busy=True)
                 requests = self._requests(
                     prompts,
                     temperature=temperature,
@@ -138,7 +142,7 @@ class Page:
                 if stop.is_set():
                     yield _outputs(text="Stopped.", busy=False)
                     return
-                yield from self._stream(
+                run, key = yield from self._stream(
                     loading.result(),
                     requests,
                     stop,
@@ -146,15 +150,19 @@ class Page:
                     padding_side=padding_side,
                     chat_template=chat_template,
                 )
-            except BatchscopeError as error:
-                yield _outputs(text=str(error), kind="error", busy=False)
-            except Exception:
-                log.exception("a run failed outside the engine")
-                yield _outputs(
-                    text="Something went wrong on the server; its log says what.",
-                    kind="error",
-                    busy=False,
-                )
+            # Outside the flag: with the last frame the visitor may press Run again.
+            yield from _last_frame(run, key)
+        except StillRunningError as error:
+            yield _outputs(text=str(error), kind="error")
+        except BatchscopeError as error:
+            yield _outputs(text=str(error), kind="error", busy=False)
+        except Exception:
+            log.exception("a run failed outside the engine")
+            yield _outputs(
+                text="Something went wrong on the server; its log says what.",
+                kind="error",
+                busy=False,
+            )
 
     def stop(self, request: gr.Request) -> None:
         """End the visitor's own runs after the forward under way."""
@@ -177,7 +185,8 @@ class Page:
         requests: list[Request],
         stop: threading.Event,
         **settings: Any,
-    ) -> Iterator[list[Any]]:
+    ) -> Generator[list[Any], None, tuple[Run, str]]:
+        """Yield the frames of a run; returns its record and key."""
         from engine.static import StaticBatchEngine
 
         line = turns_on(lm.device)
@@ -196,12 +205,16 @@ class Page:
                         drawn = time.monotonic()
             except RunError as error:
                 log.warning("%s ended early: %s", key, error)
-            run = stream.record()
-        with tempfile.TemporaryDirectory() as folder:
-            # Gradio copies the file into its cache before it draws the generator on.
-            file = Path(folder) / f"batchscope-{datetime.now():%Y%m%d-%H%M%S}.json"
-            runfile.save(run, file)
-            yield _outputs(stage=stage_state(run, key=key), busy=False, file=file)
+            return stream.record(), key
+
+
+def _last_frame(run: Run, key: str) -> Iterator[list[Any]]:
+    """The finished picture, with the run's record to save."""
+    with tempfile.TemporaryDirectory() as folder:
+        # Gradio copies the file into its cache before it draws the generator on.
+        file = Path(folder) / f"batchscope-{datetime.now():%Y%m%d-%H%M%S}.json"
+        runfile.save(run, file)
+        yield _outputs(stage=stage_state(run, key=key), busy=False, file=file)
 
 
 def _outputs(
@@ -214,7 +227,8 @@ def _outputs(
 ) -> list[Any]:
     """Values for stage, notice, Run, Stop and Save; what is not given stays as it is."""
     skip = gr.skip()
-    save = gr.DownloadButton(interactive=False) if busy else skip
+    # A new run's first picture takes the place of the last, and with it of its file.
+    save = gr.DownloadButton(interactive=False) if stage else skip
     return [
         skip if stage is None else stage,
         skip if text is None else notice(text, kind),
@@ -233,6 +247,7 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
     limits = limits or Limits()
     page = Page(shelf, limits)
     first = PRESETS[0]
+    first_prompts, first_batch_size, *_ = _preset_values(first, limits)
     with gr.Blocks(
         title="Batchscope", fill_width=True, analytics_enabled=False, delete_cache=(3600, 86400)
     ) as demo:
@@ -240,11 +255,11 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
         with gr.Row(elem_id="bs-screen"):
             with gr.Column(elem_id="bs-left", scale=0):
                 with gr.Column(elem_id="bs-settings"):
-                    editor = PromptEditor(editor_value(first.prompts, first.budgets))
+                    editor = PromptEditor(first_prompts)
                     with gr.Row(elem_id="bs-presets"):
                         preset_buttons = [gr.Button(p.label, size="sm") for p in PRESETS]
                     batch_size = gr.Number(
-                        first.batch_size,
+                        first_batch_size,
                         label="Slots in a batch",
                         minimum=1,
                         maximum=limits.batch_size,
@@ -312,7 +327,7 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
         )
         for button, preset in zip(preset_buttons, PRESETS, strict=True):
             button.click(
-                lambda preset=preset: _preset_values(preset),
+                lambda preset=preset: _preset_values(preset, limits),
                 outputs=[editor, batch_size, chat_template, ignore_eos, temperature],
                 queue=False,
                 show_progress="hidden",
@@ -325,10 +340,12 @@ def _number(label: str, value: float | None, step: float) -> gr.Number:
     return gr.Number(value, label=label, minimum=0, step=step, elem_classes="bs-inline")
 
 
-def _preset_values(preset: Preset) -> list[Any]:
+def _preset_values(preset: Preset, limits: Limits) -> list[Any]:
+    """A preset as far as the host's limits allow it -> editor, batch size, and its settings."""
+    budgets = [min(budget, limits.new_tokens) for budget in preset.budgets[: limits.prompts]]
     return [
-        editor_value(preset.prompts, preset.budgets),
-        preset.batch_size,
+        editor_value(preset.prompts[: limits.prompts], budgets),
+        min(preset.batch_size, limits.batch_size),
         preset.chat_template,
         preset.ignore_eos,
         preset.temperature,
@@ -346,7 +363,20 @@ def launch_options() -> dict[str, Any]:
         "run_history": False,
         "ssr_mode": False,
         "max_threads": 4 * MAX_WAITING,
+        "max_file_size": "1kb",  # the page takes no uploads
     }
+
+
+def port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 2**16:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port number")
+    return int(text)
+
+
+def at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -365,16 +395,16 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dtype", default="auto", choices=["auto", "float32", "bfloat16", "float16"]
     )
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default loopback)"
-    )
-    parser.add_argument("--port", type=int, help="default: the first free one from 7860")
+    parser.add_argument("--host", help="address to listen on (default loopback)")
+    parser.add_argument("--port", type=port, help="default: the first free one from 7860")
     parser.add_argument("--share", action="store_true", help="a public link through Gradio")
     group = parser.add_argument_group("limits for one run")
-    group.add_argument("--max-prompts", type=int, default=limits.prompts)
-    group.add_argument("--max-prompt-characters", type=int, default=limits.prompt_characters)
-    group.add_argument("--max-new-tokens", type=int, default=limits.new_tokens)
-    group.add_argument("--max-batch-size", type=int, default=limits.batch_size)
+    group.add_argument("--max-prompts", type=at_least_one, default=limits.prompts)
+    group.add_argument(
+        "--max-prompt-characters", type=at_least_one, default=limits.prompt_characters
+    )
+    group.add_argument("--max-new-tokens", type=at_least_one, default=limits.new_tokens)
+    group.add_argument("--max-batch-size", type=at_least_one, default=limits.batch_size)
     return parser
 
 

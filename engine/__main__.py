@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 from engine import runfile
-from engine.errors import BatchscopeError, RequestError
-from engine.metrics import measure
-from engine.presets import DEFAULT_MODEL, PRESETS
-from engine.requests import check_batch_size, make_requests, whole_number
+from engine.errors import BatchscopeError, RecordError, RequestError
+from engine.metrics import Row, measure
+from engine.presets import DEFAULT_MODEL, NO_PRESET, PRESETS, Preset
+from engine.requests import (
+    DEFAULT_BUDGET,
+    Limits,
+    check_batch_size,
+    make_requests,
+    whole_number,
+)
 from engine.run import Run, Step
-from viz.terminal import blocks, run_blocks
-from viz.words import rate, seconds, summary
+from viz.slots import batch_slots, slot_states
+from viz.terminal import blocks
+from viz.words import plural, rate, seconds, size, summary
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit status is 0, or 2 if what was asked for can't be done."""
     options = build_parser().parse_args(arguments)
+    sys.stdout.reconfigure(errors="replace")  # bars and texts on a terminal that is not UTF-8
     try:
         options.command(options)
+        sys.stdout.flush()
     except BatchscopeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # The reader (head, less) has left; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     return 0
 
 
@@ -66,14 +82,14 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
     what.add_argument(
         "--max-new-tokens",
         metavar="N|N1,N2,..",
-        help="token budget: one number, or one per prompt (default 32)",
+        help=f"token budget: one number, or one per prompt (default {DEFAULT_BUDGET})",
     )
     how = run.add_argument_group("how to batch")
     how.add_argument("--engine", choices=["static", "serial"], default="static")
     how.add_argument(
         "--batch-size", metavar="B", help="rows in a batch (default: all prompts, at most 32)"
     )
-    how.add_argument("--padding-side", choices=["left", "right"], default="left")
+    how.add_argument("--padding-side", choices=["left", "right"], help="default left")
     how.add_argument(
         "--raw", action="store_true", help="feed the prompts as they are, without chat template"
     )
@@ -114,46 +130,43 @@ def _add_waste(commands: argparse._SubParsersAction) -> None:
 
 
 def run_command(options: argparse.Namespace) -> None:
-    from engine.models import load_model
-    from engine.serial import SerialEngine
-    from engine.static import StaticBatchEngine
+    from engine import SerialEngine, StaticBatchEngine, load_model
 
-    preset = next((preset for preset in PRESETS if preset.key == options.preset), None)
-    prompts = [*(preset.prompts if preset else ()), *options.prompt, *_read_prompts(options)]
-    budgets = _numbers(options.max_new_tokens or "32", "--max-new-tokens")
-    if preset and options.max_new_tokens is None:
-        budgets = [*preset.budgets, *[32] * (len(prompts) - len(preset.budgets))]
-    temperature = options.temperature
-    if temperature is None:
-        temperature = preset.temperature if preset else 0.0
+    preset = next((preset for preset in PRESETS if preset.key == options.preset), NO_PRESET)
+    prompts = [*preset.prompts, *options.prompt, *_read_prompts(options.prompts_file)]
     requests = make_requests(
         prompts,
-        max_new_tokens=budgets[0] if len(budgets) == 1 else budgets,
-        temperature=temperature,
+        max_new_tokens=_budgets(options.max_new_tokens, preset, len(prompts)),
+        temperature=preset.temperature if options.temperature is None else options.temperature,
         top_p=options.top_p,
         top_k=options.top_k,
         seed=options.seed,
-        ignore_eos=options.ignore_eos or bool(preset and preset.ignore_eos),
+        ignore_eos=options.ignore_eos or preset.ignore_eos,
     )
-    batch_size = check_batch_size(options.batch_size or min(len(requests), 32))
+    serial = options.engine == "serial"
+    if serial and (options.batch_size or options.padding_side):
+        raise RequestError("The serial engine has no batch size and no padding side.")
+    default_size = preset.batch_size or min(len(requests), Limits().batch_size)
+    batch_size = check_batch_size(options.batch_size or default_size)
+    _check_folder(options.json)
     lm = load_model(
         options.model, device=options.device, dtype=options.dtype, on_progress=_show_progress
     )
-    chat = not options.raw and (preset.chat_template if preset else True)
-    if options.engine == "serial":
+    chat = preset.chat_template and not options.raw
+    if serial:
         engine = SerialEngine(lm, chat_template=chat)
     else:
-        engine = StaticBatchEngine(
-            lm, batch_size=batch_size, padding_side=options.padding_side, chat_template=chat
-        )
+        side = options.padding_side or "left"
+        engine = StaticBatchEngine(lm, batch_size=batch_size, padding_side=side, chat_template=chat)
     for note in lm.notes:
         _show_line(f"note: {note}")
-    run = engine.run(requests, on_step=_StepLine())
-    _clear_line()
-    print(report(run))
-    if options.json:
-        runfile.save(run, options.json)
-        _show_line(f"saved {options.json}")
+    with closing(engine.stream(requests)) as stream:
+        try:
+            _show_steps(stream)
+        finally:
+            # Also after Stop (Ctrl+C) and after a failure: what was measured is not lost.
+            stream.close()
+            _report(stream.record(), options.json)
 
 
 def waste_command(options: argparse.Namespace) -> None:
@@ -166,37 +179,76 @@ def waste_command(options: argparse.Namespace) -> None:
     if min(prompt_tokens + new_tokens) < 1:
         raise RequestError("Every length must be at least 1.")
     size = check_batch_size(options.batch_size or len(prompt_tokens))
-    starts = range(0, len(prompt_tokens), size)
     print(
         blocks(
-            [prompt_tokens[start : start + size] for start in starts],
-            [new_tokens[start : start + size] for start in starts],
+            [
+                batch_slots(prompt_tokens[start : start + size], new_tokens[start : start + size])
+                for start in range(0, len(prompt_tokens), size)
+            ]
         )
     )
 
 
 def report(run: Run) -> str:
-    """Each text, the figures, the bars, and the sentence."""
+    """Each request with its figures and text, then the run's figures, bars and sentence."""
     figures = measure(run)
-    texts = [
-        f"[{request.index + 1}] {request.prompt}\n{text}\n"
-        for request, text in zip(run.requests, run.texts, strict=True)
-    ]
     numbers = (
         f"output {rate(figures.output_tokens_per_second)} tok/s, "
         f"decode {rate(figures.decode_tokens_per_second)} tok/s, "
-        f"first token {seconds(figures.mean_ttft)}, per token {seconds(figures.mean_tpot)}"
+        f"prompt {rate(figures.prompt_tokens_per_second)} tok/s, "
+        f"first token {seconds(figures.mean_ttft)}, per token {seconds(figures.mean_tpot)}, "
+        f"KV cache at most {size(figures.peak_kv_bytes)}"
     )
-    return "\n".join([*texts, run_blocks(run), "", numbers, summary(run)])
+    return "\n".join(
+        [
+            *(_request_report(run, row) for row in figures.rows),
+            blocks(slot_states(run)),
+            "",
+            numbers,
+            summary(run, figures),
+        ]
+    )
 
 
-def _read_prompts(options: argparse.Namespace) -> list[str]:
-    if options.prompts_file is None:
+def _request_report(run: Run, row: Row) -> str:
+    facts = (
+        f"waited {seconds(row.waited)}, first token {seconds(row.ttft)}, "
+        f"{plural(row.generated, 'token')}, {row.end}"
+    )
+    prompt, text = run.requests[row.request].prompt, run.texts[row.request]
+    return f"[{row.request + 1}] {prompt}\n    ({facts})\n{text}\n"
+
+
+def _report(run: Run, path: Path | None) -> None:
+    _clear_line()
+    print(report(run))
+    if path is not None:
+        try:
+            runfile.save(run, path)
+        except OSError as error:
+            raise RecordError(f"{path} can't be written: {error.strerror}.") from error
+        _show_line(f"saved {path}")
+
+
+def _check_folder(path: Path | None) -> None:
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise RequestError(f"{path} is not a file in an existing folder.")
+
+
+def _budgets(option: str | None, preset: Preset, prompts: int) -> int | list[int]:
+    if option is not None:
+        budgets = _numbers(option, "--max-new-tokens")
+        return budgets[0] if len(budgets) == 1 else budgets
+    return [*preset.budgets, *[DEFAULT_BUDGET] * (prompts - len(preset.budgets))]
+
+
+def _read_prompts(path: Path | None) -> list[str]:
+    if path is None:
         return []
     try:
-        lines = options.prompts_file.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"{options.prompts_file} can't be read as UTF-8 text.") from error
+        raise RequestError(f"{path} can't be read as UTF-8 text.") from error
     return [line for line in lines if line.strip()]
 
 
@@ -204,23 +256,18 @@ def _numbers(text: str, option: str) -> list[int]:
     return [whole_number(part.strip(), option) for part in text.split(",")]
 
 
-class _StepLine:
+def _show_steps(steps: Iterable[Step]) -> None:
     """One line on a terminal that says how far the run is."""
-
-    def __init__(self) -> None:
-        self.tokens = 0
-
-    def __call__(self, step: Step) -> None:
-        self.tokens += sum(token is not None for token in step.tokens)
-        if sys.stderr.isatty():
-            running = sum(
-                t is not None and e is None for t, e in zip(step.tokens, step.ends, strict=True)
-            )
-            _show_progress(
-                f"batch {step.batch + 1}, {step.phase}, column {step.forward}, "
-                f"{running} rows running, {self.tokens} tokens",
-                None,
-            )
+    tokens = 0
+    for step in steps:
+        emitted = sum(token is not None for token in step.tokens)
+        running = emitted - sum(end is not None for end in step.ends)
+        tokens += emitted
+        _show_progress(
+            f"batch {step.batch + 1}, {step.phase}, column {step.forward}, "
+            f"{plural(running, 'row')} running, {plural(tokens, 'token')}",
+            None,
+        )
 
 
 def _show_progress(message: str, fraction: float | None) -> None:

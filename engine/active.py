@@ -13,7 +13,7 @@ from engine.kv import kv_bytes
 from engine.masks import attention_mask
 from engine.models import LanguageModel
 from engine.run import Batch, End, KVBytes, Request
-from engine.sampling import Sampler
+from engine.sampling import make_sampler
 
 
 class ActiveBatch:
@@ -31,7 +31,7 @@ class ActiveBatch:
         self._lm = lm
         self._requests = requests
         self._cache = lm.new_cache()
-        self._sample = Sampler(requests, lm.device)
+        self._sample = make_sampler(requests, lm.device)
         self._real = torch.cat([padded.real, padded.real.new_ones(len(requests), budget)], dim=1)
         self._input_ids = padded.input_ids
         self._position_ids = padded.position_ids

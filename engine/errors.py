@@ -1,5 +1,7 @@
 """The exceptions that reach a person: `str(error)` is one plain sentence, ready to show."""
 
+from pathlib import Path
+
 
 class BatchscopeError(Exception):
     """Base of everything below; catch this one to show any of them."""
@@ -19,3 +21,10 @@ class RunError(BatchscopeError):
 
 class RecordError(BatchscopeError):
     """A saved run can't be read."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a foreign error's text, without the local path of the home folder."""
+    text = str(error).strip() or type(error).__name__
+    text = text.splitlines()[0].replace(str(Path.home()), "~").rstrip(".: ")
+    return text.encode("utf-8", "replace").decode()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from engine.metrics import Row, rows
+from engine.metrics import Row, columns, rows
 from engine.models import LanguageModel
-from engine.requests import make_requests
+from engine.requests import DEFAULT_BUDGET, make_requests
 from engine.run import PaddingSide, Run
 from engine.static import OnStep, StaticBatchEngine
 
@@ -47,7 +47,7 @@ def generate_one(
     tokenizer: PreTrainedTokenizerBase,
     prompt: str,
     *,
-    max_new_tokens: int = 32,
+    max_new_tokens: int = DEFAULT_BUDGET,
     temperature: float = 0.0,
     seed: int | None = None,
     on_step: OnStep | None = None,
@@ -69,7 +69,7 @@ def generate_batch(
     tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[str],
     *,
-    max_new_tokens: int | Sequence[int] = 32,
+    max_new_tokens: int | Sequence[int] = DEFAULT_BUDGET,
     temperature: float = 0.0,
     top_p: float = 1.0,
     top_k: int = 0,
@@ -105,7 +105,7 @@ def generate_batch(
 
 
 def _result(run: Run, row: Row) -> GenerationResult:
-    steps = [step for step in run.steps if step.batch == row.batch.index][: row.generated]
+    steps = columns(run, row.batch.index)[: row.generated]
     return GenerationResult(
         prompt=run.requests[row.request].prompt,
         text=run.texts[row.request],

@@ -43,17 +43,17 @@ def idle_waste(generated: Iterable[Sequence[int]]) -> Waste:
     return Waste(slots - sum(map(sum, batches)), slots)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Row:
     """What one request did so far. Times are seconds since the start of the run."""
 
     request: int
     batch: Batch
     slot: int
-    generated: int = 0
-    end: End | None = None
-    first_token_at: float | None = None
-    last_token_at: float | None = None
+    generated: int
+    end: End | None
+    first_token_at: float | None
+    last_token_at: float | None
 
     @property
     def prompt_tokens(self) -> int:
@@ -79,32 +79,41 @@ class Row:
         return (self.last_token_at - self.first_token_at) / (self.generated - 1)
 
 
-def rows(run: Run) -> list[Row]:
+def columns(run: Run, batch: int) -> list[Step]:
+    """The steps of one batch in order: step k - 1 is column k."""
+    return [step for step in run.steps if step.batch == batch]
+
+
+def rows(run: Run) -> tuple[Row, ...]:
     """One Row per request, in the order of the requests."""
-    table = [
-        [Row(request, batch, slot) for slot, request in enumerate(batch.requests)]
+    return tuple(
+        _row(run, batch, slot, steps)
         for batch in run.batches
-    ]
-    for step in run.steps:
-        for row, token, end in zip(table[step.batch], step.tokens, step.ends, strict=True):
-            if token is None:
-                continue
-            row.generated += 1
-            row.end = end
-            row.last_token_at = step.finished
-            if row.first_token_at is None:
-                row.first_token_at = step.finished
-    unfinished = {"stopped": "cancelled", "error": "error"}.get(run.status)
-    for row in (row for batch in table for row in batch):
-        row.end = row.end or unfinished
-    return [row for batch in table for row in batch]
+        for steps in [columns(run, batch.index)]
+        for slot in range(len(batch.requests))
+    )
+
+
+def _row(run: Run, batch: Batch, slot: int, steps: Sequence[Step]) -> Row:
+    generated = sum(step.tokens[slot] is not None for step in steps)
+    last = steps[generated - 1] if generated else None
+    unfinished: dict[str, End] = {"stopped": "cancelled", "error": "error"}
+    return Row(
+        request=batch.requests[slot],
+        batch=batch,
+        slot=slot,
+        generated=generated,
+        end=(last and last.ends[slot]) or unfinished.get(run.status),
+        first_token_at=steps[0].finished if last else None,
+        last_token_at=last.finished if last else None,
+    )
 
 
 @dataclass(frozen=True)
 class Figures:
     """The figures of a run so far. Seconds and tokens per second; None is "not measured"."""
 
-    requests: int
+    rows: tuple[Row, ...]
     prompt_tokens: int
     generated_tokens: int
     wall_seconds: float
@@ -138,7 +147,7 @@ def measure(run: Run) -> Figures:
     generated = sum(row.generated for row in seated)
     decoded = sum(row.generated - 1 for row in seated if row.generated)
     return Figures(
-        requests=len(run.requests),
+        rows=table,
         prompt_tokens=prompt_tokens,
         generated_tokens=generated,
         wall_seconds=wall_seconds,
@@ -159,11 +168,6 @@ def measure(run: Run) -> Figures:
         kv_bytes=run.steps[-1].kv_bytes if run.steps else KVBytes(0, 0, 0),
         peak_kv_bytes=max((step.kv_bytes.total for step in run.steps), default=0),
     )
-
-
-def columns(run: Run, batch: int) -> list[Step]:
-    """The steps of one batch in order: step k - 1 is column k."""
-    return [step for step in run.steps if step.batch == batch]
 
 
 def _ratio(amount: float, seconds: float) -> float | None:

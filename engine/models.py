@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -21,8 +20,9 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.cache_utils import CacheLayerMixin
 
-from engine.errors import ModelError
+from engine.errors import ModelError, first_line
 from engine.presets import DEFAULT_MODEL
 from engine.run import ModelInfo
 from engine.sources import find_files
@@ -30,6 +30,9 @@ from engine.weights import OnProgress, ignore_progress, read_config, read_files
 
 Device = Literal["auto", "cpu", "cuda", "mps"] | str
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+
+# Older versions have no such layers in their caches.
+RECURRENT_LAYER = getattr(transformers.cache_utils, "LinearAttentionCacheLayerMixin", ())
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class LanguageModel:
     @cached_property
     def max_positions(self) -> int | None:
         """Tokens that fit the context, None where the model sets no limit."""
-        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return getattr(self._text_config, "max_position_embeddings", None)
 
     @cached_property
     def has_chat_template(self) -> bool:
@@ -75,7 +78,7 @@ class LanguageModel:
 
     @cached_property
     def has_sliding_window(self) -> bool:
-        return any(getattr(layer, "is_sliding", False) for layer in self.new_cache().layers)
+        return any(getattr(layer, "is_sliding", False) for layer in self._cache_layers)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -88,6 +91,8 @@ class LanguageModel:
             notes.append("no chat template: raw prompt used")
         if self.model.dtype != torch.float32:
             notes.append(f"{self.dtype} rounds by batch shape: texts may differ from a solo run")
+        if self._rope_follows_length:
+            notes.append("rotary positions follow the longest row: texts may differ too")
         return tuple(notes)
 
     @property
@@ -141,10 +146,32 @@ class LanguageModel:
         picked = [columns.index(column) if keeps else column for column in last]
         return logits[torch.arange(len(last), device=self.device), picked]
 
-    def check_forward(self) -> None:
-        """Refuse a model that can't be told where a padded row's text starts (ALiBi, recurrent)."""
+    def check_batchable(self) -> None:
+        """Refuse a model whose rows would not equal their solo runs. Raises ModelError."""
+        reason = None
         if not {"position_ids", self._cache_argument} <= self._forward_parameters:
-            raise ModelError(f"{self.name} can't be batched: it takes no positions or no cache.")
+            reason = "it takes no positions or no cache"
+        elif any(isinstance(layer, RECURRENT_LAYER) for layer in self._cache_layers):
+            reason = "pads would enter its recurrent state"
+        elif "chunked_attention" in (getattr(self._text_config, "layer_types", None) or ()):
+            reason = "chunked attention is not supported"
+        if reason:
+            raise ModelError(f"{self.name} can't be batched: {reason}.")
+
+    @cached_property
+    def _cache_layers(self) -> tuple[CacheLayerMixin, ...]:
+        """Empty layers, for what they say of the model's kinds of attention."""
+        return tuple(DynamicCache(config=self.model.config).layers)
+
+    @property
+    def _text_config(self) -> PretrainedConfig:
+        return self.model.config.get_text_config()
+
+    @property
+    def _rope_follows_length(self) -> bool:
+        """Whether transformers picks the rotary factors from the longest row of a batch."""
+        rope = getattr(self._text_config, "rope_parameters", None) or {}
+        return rope.get("rope_type") in ("dynamic", "longrope")
 
     @cached_property
     def _forward_parameters(self) -> frozenset[str]:
@@ -178,7 +205,7 @@ def load_model(
             check_family(read_config(files.folder), name)
         model, tokenizer = read_files(files.folder, files.gguf_file, weights)
         loaded = LanguageModel(model.to(target).eval(), tokenizer, name, files.revision)
-        loaded.check_forward()
+        loaded.check_batchable()
     return loaded
 
 
@@ -244,9 +271,3 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return {"cpu": "CPU", "mps": "Apple GPU"}.get(device.type, str(device))
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, without local paths of the home folder."""
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0].replace(str(Path.home()), "~").rstrip(".: ")

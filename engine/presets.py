@@ -21,6 +21,8 @@ class Preset:
     temperature: float = 0.0
 
 
+NO_PRESET = Preset(key="", label="", prompts=(), budgets=(), batch_size=0)
+
 PRESETS = (
     Preset(
         key="tutorial",

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from engine.errors import RequestError
 from engine.run import Request, Sampling
 
+LARGEST = 10**15
+DEFAULT_BUDGET = 32
+"""New tokens of a prompt that names no number."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -25,7 +29,7 @@ class Limits:
 def make_requests(
     prompts: Sequence[str | Sequence[int]],
     *,
-    max_new_tokens: int | Sequence[int] = 32,
+    max_new_tokens: int | Sequence[int] = DEFAULT_BUDGET,
     temperature: float = 0.0,
     top_p: float = 1.0,
     top_k: int = 0,
@@ -45,6 +49,7 @@ def make_requests(
     if limits and len(prompts) > limits.prompts:
         raise RequestError(f"{len(prompts)} prompts: the limit is {limits.prompts}.")
     sampling = _sampling(temperature, top_p, top_k)
+    ignore_eos = check_flag(ignore_eos, "Ignore EOS")
     seed = secrets.randbelow(2**32) if seed is None else whole_number(seed, "The seed")
     budgets = _budgets(max_new_tokens, len(prompts))
     requests = []
@@ -69,7 +74,7 @@ def make_requests(
 def _check_prompt(prompt: object, name: str) -> str | tuple[int, ...]:
     prompt = "" if prompt is None else prompt
     if not isinstance(prompt, str):
-        if not isinstance(prompt, Sequence):
+        if not isinstance(prompt, Sequence) or isinstance(prompt, bytes):
             raise RequestError(f"{name} must be text or a list of token ids.")
         prompt = tuple(prompt)
     elif not _is_unicode(prompt):
@@ -100,16 +105,27 @@ def check_batch_size(batch_size: object, limits: Limits | None = None) -> int:
 def whole_number(value: object, name: str) -> int:
     """`value` as an int if it is one (also 3.0, "3"); else RequestError naming it."""
     try:
-        if isinstance(value, str):
-            return int(value)
-        if isinstance(value, float) and value.is_integer():
-            return int(value)
-        if not isinstance(value, bool):
-            return operator.index(value)
-    except (TypeError, ValueError):
-        pass
-    shown = "empty" if value is None or value == "" else repr(value)[:40]
-    raise RequestError(f"{name} must be a whole number, not {shown}.")
+        number = _as_int(value)
+    except (TypeError, ValueError) as error:
+        shown = "empty" if value is None or value == "" else repr(value)[:40]
+        raise RequestError(f"{name} must be a whole number, not {shown}.") from error
+    if abs(number) > LARGEST:
+        raise RequestError(f"{name} is too large.")
+    return number
+
+
+def check_flag(value: object, name: str) -> bool:
+    """`value` if it is True or False; else RequestError naming it."""
+    if not isinstance(value, bool):
+        raise RequestError(f"{name} must be on or off, not {value!r:.40}.")
+    return value
+
+
+def _as_int(value: object) -> int:
+    if isinstance(value, bool):
+        raise TypeError("a truth value is no number")
+    whole = isinstance(value, str) or (isinstance(value, float) and value.is_integer())
+    return int(value) if whole else operator.index(value)
 
 
 def _budgets(max_new_tokens: int | Sequence[int], prompts: int) -> Sequence[int]:

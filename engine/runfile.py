@@ -9,7 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from engine.errors import RecordError
-from engine.run import SCHEMA_VERSION, Batch, Run
+from engine.metrics import rows
+from engine.run import SCHEMA_VERSION, Run
 
 MAX_BYTES = 32 * 2**20
 
@@ -51,7 +52,7 @@ def loads(data: str | bytes) -> Run:
         raise RecordError(f"Not a saved run: {where}: {first['msg']}.") from error
     except (ValueError, RecursionError) as error:
         raise RecordError(f"Not a saved run: {error}.") from error
-    for problem in _problems(run):
+    if problem := next(_problems(run), None):
         raise RecordError(f"Not a saved run: {problem}.")
     return run
 
@@ -74,53 +75,50 @@ def _finite(text: str) -> float:
 
 
 def _problems(run: Run) -> Iterator[str]:
-    """What types alone can't say: that the parts of the record fit each other."""
+    """What types alone can't say: that the parts of the record fit each other. Only the first
+    problem counts; what follows it may rest on what it denies."""
     if [request.index for request in run.requests] != list(range(len(run.requests))):
         yield "the requests are not numbered 0, 1, 2, ..."
+    if any(request.max_new_tokens < 1 for request in run.requests):
+        yield "a token budget is below 1"
     if len(run.texts) != len(run.requests):
         yield f"{len(run.texts)} texts for {len(run.requests)} requests"
     seated = [index for batch in run.batches for index in batch.requests]
     if seated != list(range(len(run.requests))):
         yield "the batches do not seat each request once, in order"
-    last = (0, 0)
-    for step in run.steps:
-        if not 0 <= step.batch < len(run.batches):
-            yield f"a step of batch {step.batch}, which does not exist"
-            return
-        if (step.batch, step.forward) not in ((last[0], last[1] + 1), (last[0] + 1, 1)):
-            yield f"batch {step.batch}, forward {step.forward} is out of order"
-        last = (step.batch, step.forward)
-        rows = len(run.batches[step.batch].requests)
-        if {len(step.tokens), len(step.pieces), len(step.ends)} != {rows}:
-            yield f"batch {step.batch}, forward {step.forward} does not have {rows} slots"
-        if (step.phase == "prefill") != (step.forward == 1):
-            yield f"batch {step.batch}, forward {step.forward} is called {step.phase}"
-        if step.seconds < 0 or step.started < 0:
-            yield f"batch {step.batch}, forward {step.forward} has a negative time"
     for number, batch in enumerate(run.batches):
-        yield from _batch_problems(run, batch, number)
+        if batch.index != number:
+            yield f"batch {number} is numbered {batch.index}"
+        if not 1 <= len(batch.requests) <= run.settings.batch_size:
+            yield f"batch {number} has {len(batch.requests)} of {run.settings.batch_size} slots"
+        if len(batch.prompt_ids) != len(batch.requests) or not all(batch.prompt_ids):
+            yield f"batch {number} does not have one prompt for each request"
+    yield from _step_problems(run)
+    if run.status == "done" and not all(row.end for row in rows(run)):
+        yield "it is called done, but rows still run"
 
 
-def _batch_problems(run: Run, batch: Batch, number: int) -> Iterator[str]:
-    if batch.index != number:
-        yield f"batch {number} is numbered {batch.index}"
-    if not 1 <= len(batch.requests) <= run.settings.batch_size:
-        yield f"batch {number} has {len(batch.requests)} of {run.settings.batch_size} slots"
-    if len(batch.prompt_ids) != len(batch.requests) or not all(batch.prompt_ids):
-        yield f"batch {number} does not have one prompt for each request"
-    running = [True] * len(batch.requests)
-    budgets = [run.requests[index].max_new_tokens for index in batch.requests]
-    for step in (step for step in run.steps if step.batch == number):
-        if batch.started is None:
-            yield f"batch {number} has steps but no start"
-            return
-        if not any(running):
-            yield f"batch {number}, forward {step.forward}: every slot has ended before"
-            return
+def _step_problems(run: Run) -> Iterator[str]:
+    at, running = (-1, 0), []
+    for step in run.steps:
+        where = f"batch {step.batch}, forward {step.forward}"
+        if not any(running) and (step.batch, step.forward) == (at[0] + 1, 1):
+            if step.batch >= len(run.batches) or run.batches[step.batch].started is None:
+                yield f"batch {step.batch} has steps but was not started"
+            batch = run.batches[step.batch]
+            budgets = [run.requests[index].max_new_tokens for index in batch.requests]
+            running = [True] * len(budgets)
+        elif not any(running) or (step.batch, step.forward) != (at[0], at[1] + 1):
+            yield f"{where} is out of order"
+        at = (step.batch, step.forward)
+        if {len(step.tokens), len(step.pieces), len(step.ends)} != {len(running)}:
+            yield f"{where} does not have {len(running)} slots"
+        if (step.phase == "prefill") != (step.forward == 1):
+            yield f"{where} is called {step.phase}"
+        if step.seconds < 0 or step.started < 0:
+            yield f"{where} has a negative time"
         if [token is not None for token in step.tokens] != running:
-            yield f"batch {number}, forward {step.forward}: a slot emits after its end, or skips"
-            return
+            yield f"{where}: a slot emits after its end, or skips"
         running = [run_on and end is None for run_on, end in zip(running, step.ends, strict=True)]
         if any(run_on and step.forward >= n for run_on, n in zip(running, budgets, strict=True)):
-            yield f"batch {number}, forward {step.forward}: a slot runs on past its budget"
-            return
+            yield f"{where}: a slot runs on past its budget"

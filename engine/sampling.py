@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -24,34 +24,41 @@ def row_uniforms(request: Request) -> list[float]:
     return [generator.getrandbits(24) / 2**24 for _ in range(request.max_new_tokens)]
 
 
+def make_sampler(requests: Sequence[Request], device: torch.device) -> Callable:
+    """What picks the next token of every row: (B, V) logits, column 1, 2, ... -> (B,) ids."""
+    if all(request.sampling.temperature == 0 for request in requests):
+        return greedy
+    return Sampler(requests, device)
+
+
+def greedy(logits: Tensor, _column: int) -> Tensor:
+    """The likeliest token of every row."""
+    return logits.argmax(-1)
+
+
 class Sampler:
-    """Picks the next token of every row of a batch."""
+    """Rows with settings and random numbers of their own; rows at temperature 0 are greedy."""
 
     def __init__(self, requests: Sequence[Request], device: torch.device) -> None:
         sampling = [request.sampling for request in requests]
-        self.all_greedy = all(row.temperature == 0 for row in sampling)
-        if self.all_greedy:
-            return
         columns = max(request.max_new_tokens for request in requests)
         draws = [row_uniforms(request) for request in requests]
         padded = [row + [0.0] * (columns - len(row)) for row in draws]
 
-        def column(values: Sequence[float]) -> Tensor:
+        def per_row(values: Sequence[float]) -> Tensor:
             return torch.tensor(values, dtype=torch.float32, device=device)[:, None]
 
-        self.uniforms = torch.tensor(padded, dtype=torch.float32, device=device)
-        self.greedy = column([row.temperature for row in sampling])[:, 0] == 0
         smallest = torch.finfo(torch.float32).tiny
-        self.temperature = column([max(row.temperature, smallest) for row in sampling])
-        self.top_p = column([row.top_p for row in sampling])
-        self.top_k = column([min(row.top_k, MANY) or MANY for row in sampling])
+        self.uniforms = torch.tensor(padded, dtype=torch.float32, device=device)
+        self.is_greedy = torch.tensor([row.temperature == 0 for row in sampling], device=device)
+        self.temperature = per_row([max(row.temperature, smallest) for row in sampling])
+        self.top_p = per_row([row.top_p for row in sampling])
+        self.top_k = per_row([min(row.top_k, MANY) or MANY for row in sampling])
 
     def __call__(self, logits: Tensor, column: int) -> Tensor:
         """(B, V) logits -> (B,) token ids for column 1, 2, ..."""
-        if self.all_greedy:
-            return logits.argmax(-1)
         drawn = self.draw(logits.float(), self.uniforms[:, column - 1, None])
-        return torch.where(self.greedy, logits.argmax(-1), drawn)
+        return torch.where(self.is_greedy, greedy(logits, column), drawn)
 
     def draw(self, logits: Tensor, uniform: Tensor) -> Tensor:
         """Inverse of the cumulative distribution over tokens sorted by probability.

@@ -70,7 +70,7 @@ class ModelShelf:
     def start(self, name: str) -> Loading:
         """Begin to load a model unless that is under way or done; a failed one is tried again."""
         if name not in self.names:
-            raise ModelError(f"This page does not offer the model {name!r}.")
+            raise ModelError(f"This page does not offer the model {name!r:.60}.")
         with self._lock:
             loading = self._loadings.get(name)
             if loading is None or loading.error is not None:
@@ -84,7 +84,7 @@ class ModelShelf:
             loading.update(message=message + done)
 
         try:
-            from engine.models import load_model
+            from engine import load_model
 
             lm = load_model(name, device=self._device, dtype=self._dtype, on_progress=on_progress)
         except BatchscopeError as error:

@@ -21,9 +21,9 @@ import torch
 
 from engine.active import ActiveBatch
 from engine.batching import plan
-from engine.errors import BatchscopeError, RequestError, RunError
+from engine.errors import BatchscopeError, RequestError, RunError, first_line
 from engine.models import LanguageModel
-from engine.requests import check_batch_size
+from engine.requests import check_batch_size, check_flag
 from engine.run import Batch, PaddingSide, Request, Run, Settings, Status, Step
 from engine.text import TextStream
 from engine.turns import Turn, turns_on
@@ -54,18 +54,19 @@ class StaticBatchEngine:
         chat_template: bool = False,
     ) -> None:
         if padding_side not in ("left", "right"):
-            raise RequestError(f"The padding side must be left or right, not {padding_side!r}.")
+            raise RequestError(f"The padding side must be left or right, not {padding_side!r:.40}.")
         if padding_side == "right" and lm.has_sliding_window:
             raise RequestError(
                 f"{lm.name} has sliding-window attention: pads on the right would take places in "
                 "the window. Use left padding."
             )
+        lm.check_batchable()
         self.lm = lm
         self.settings = Settings(
             engine=self.name,
             batch_size=check_batch_size(batch_size),
             padding_side=padding_side,
-            chat_template=chat_template and lm.has_chat_template,
+            chat_template=check_flag(chat_template, "The chat template") and lm.has_chat_template,
         )
 
     def stream(
@@ -125,10 +126,11 @@ class RunStream(Iterator[Step]):
         """End the run after the forward under way; its rows end as "cancelled"."""
         self._stop.set()
 
-    def wait_turn(self, timeout: float | None = None) -> bool:
-        """Queue for the device; True when it is this run's turn (or the run was stopped)."""
+    def wait_turn(self, timeout: float) -> bool:
+        """Queue for the device, at most `timeout` seconds at a time; True when it is this run's
+        turn, or the run was stopped."""
         if self._turn is None:
-            self._turn = Turn(turns_on(self._lm.device))
+            self._turn = turns_on(self._lm.device).join()
             weakref.finalize(self, self._turn.leave)  # also if nobody closes the run
         return self._stop.is_set() or self._turn.wait(timeout)
 
@@ -142,7 +144,6 @@ class RunStream(Iterator[Step]):
 
         Close from where the steps are drawn, between two of them; `stop` works from anywhere.
         """
-        self._stop.set()
         self._forwards.close()
         self._finish("stopped")
         if self._turn is not None:
@@ -234,13 +235,13 @@ class RunStream(Iterator[Step]):
         forward = sum(step.batch == batch.index for step in self._steps) + 1
         where = f"batch {batch.index + 1}, " if len(self._batches) > 1 else ""
         where += f"forward {forward}"
-        if isinstance(error, torch.OutOfMemoryError):
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             return (
                 f"Out of memory in {where}: {len(batch.requests)} rows x {batch.padded_length} "
                 "prompt tokens; try fewer or shorter prompts."
             )
         log.error("%s failed", where, exc_info=error)
-        return f"The model failed in {where}: {type(error).__name__}: {error}"
+        return f"The model failed in {where}: {type(error).__name__}: {first_line(error)}."
 
     def _seconds(self) -> float:
         return time.perf_counter() - self._clock

@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 import plotly
 
+COMMON_JS = Path(__file__).with_name("common.js").read_text(encoding="utf-8")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 
 
@@ -24,7 +25,7 @@ class DataComponent(gr.HTML):
         super().__init__(
             value,
             html_template=(folder / f"{name}.html").read_text(encoding="utf-8"),
-            js_on_load=(folder / f"{name}.js").read_text(encoding="utf-8"),
+            js_on_load=COMMON_JS + (folder / f"{name}.js").read_text(encoding="utf-8"),
             apply_default_css=False,
             head=head,
             **options,

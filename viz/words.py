@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from engine.metrics import Figures, Waste, measure, padding_waste, rows
+from engine.metrics import Figures, Row, Waste, padding_waste
 from engine.run import Run
 
 
-def percent(waste: Waste) -> str:
+def percent(waste: Waste, digits: int = 0) -> str:
     """ "46 %"; "n/a" where there are no slots."""
-    return f"{100 * waste.wasted / waste.slots:.0f} %" if waste.slots else "n/a"
+    # Multiplied before it is divided: 23 of 80 is 28.75 and not a hair below.
+    return f"{100 * waste.wasted / waste.slots:.{digits}f} %" if waste.slots else "n/a"
 
 
 def fraction(waste: Waste, what: str) -> str:
@@ -36,28 +37,49 @@ def byte_scale(count: int) -> tuple[float, str]:
     return next((scale for scale in scales if count >= scale[0]), (1, "B"))
 
 
+def size(count: int) -> str:
+    """ "4.1 MB"."""
+    scale, unit = byte_scale(count)
+    return f"{count / scale:.1f} {unit}"
+
+
 def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def so_far(run: Run) -> str:
+def so_far(run: Run, figures: Figures) -> str:
     """One sentence on what the batch under way shows at this moment."""
     if not run.steps:
         return ""
     step = run.steps[-1]
-    seated = [row for row in rows(run) if row.batch.index == step.batch]
+    seated = [row for row in figures.rows if row.batch.index == step.batch]
     ended = [row for row in seated if row.end is not None]
-    running = len(seated) - len(ended)
-    if not ended or not running:
-        return "" if step.forward > 1 else _prefill_sentence(run, step.batch)
-    names = [f"request {row.request + 1} at token {row.generated}" for row in ended]
-    if len(names) > 3:
-        told = f"{len(names)} of {len(seated)} requests have ended"
-    else:
-        told = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
-        told = told.replace(" at", " ended at", 1).capitalize()
-    slots = "its slot is" if len(names) == 1 else "their slots are"
-    return f"{told}, but {slots} computed until the last row ends."
+    if ended and len(ended) < len(seated):
+        slots = "its slot is" if len(ended) == 1 else "their slots are"
+        return f"{_who_ended(ended, len(seated))}, but {slots} computed until the last row ends."
+    return _prefill_sentence(run, step.batch) if step.forward == 1 else ""
+
+
+def summary(run: Run, figures: Figures) -> str:
+    """One sentence on what happened, from the record alone."""
+    tokens = plural(figures.generated_tokens, "token")
+    took = seconds(figures.wall_seconds)
+    told = f"{plural(len(figures.rows), 'request')}, {tokens} in {took}."
+    if run.status == "stopped":
+        told = f"Stopped: {told}"
+    if run.status == "error":
+        told = f"{run.error} Until then: {told}"
+    return " ".join([told, _wastes(figures)]).strip()
+
+
+def _who_ended(ended: list[Row], seated: int) -> str:
+    if len(ended) > 3:
+        return f"{len(ended)} of {seated} requests have ended"
+    first, *others = ended
+    told = f"Request {first.request + 1} ended at token {first.generated}"
+    for row in others:
+        told += f"{' and' if row is others[-1] else ','} {row.request + 1} at {row.generated}"
+    return told
 
 
 def _prefill_sentence(run: Run, batch: int) -> str:
@@ -67,19 +89,6 @@ def _prefill_sentence(run: Run, batch: int) -> str:
         f"One forward has read all {plural(len(lengths), 'prompt')}: "
         f"{fraction(waste, 'prompt slots')} were padding ({percent(waste)})."
     )
-
-
-def summary(run: Run) -> str:
-    """One sentence on what happened, from the record alone."""
-    figures = measure(run)
-    tokens = plural(figures.generated_tokens, "token")
-    took = seconds(figures.wall_seconds)
-    told = f"{plural(figures.requests, 'request')}, {tokens} in {took}."
-    if run.status == "stopped":
-        told = f"Stopped: {told}"
-    if run.status == "error":
-        told = f"{run.error} Until then: {told}"
-    return " ".join([told, _wastes(figures)]).strip()
 
 
 def _wastes(figures: Figures) -> str:

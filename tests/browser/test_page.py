@@ -161,8 +161,8 @@ def test_e5_a_failure_is_said_in_red_and_the_picture_stays(url, slow, open_page,
         stage.wait_for_end()
 
 
-@pytest.mark.parametrize("markup", ["<img src=x onerror=alert(1)><script>alert(2)</script>"])
-def test_b7_b8_markup_is_shown_as_text(open_page, stage_of, markup):
+def test_b7_b8_markup_is_shown_as_text(open_page, stage_of):
+    markup = "<img src=x onerror=alert(1)><script>alert(2)</script>"
     said = f"use <div>, List<int>, <think>x</think>, 1 < 2 & 3 > 2, **b**, $x$ ${{x}} {markup}"
     with served(scripted_lm([[*token_ids(said), EOS]])) as url, open_page(url) as page:
         stage = stage_of(page)
@@ -176,9 +176,6 @@ def test_b7_b8_markup_is_shown_as_text(open_page, stage_of, markup):
         box = page.locator(".bs-plot .nsewdrag").bounding_box()
         page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] / 2)
         page.locator(".bs-hover").get_by_text("Request 1, slot 1").wait_for()
-        page.get_by_label("Token budget of prompt 1").evaluate(
-            "node => { node.type = 'text'; node.value = ''; }"
-        )
 
 
 def test_hover_names_request_step_token_and_milliseconds(url, open_page, stage_of):

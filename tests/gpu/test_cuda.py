@@ -87,8 +87,9 @@ def test_d3_d9_memory_is_back_after_a_stop_and_after_running_out():
     assert torch.cuda.memory_allocated() <= before + 2**20
     free = torch.cuda.mem_get_info()[0]
     hog = torch.empty(int(free * 0.98), dtype=torch.uint8, device="cuda")
+    too_large = StaticBatchEngine(lm, batch_size=20_000)
     with pytest.raises(RunError, match="Out of memory"):
-        engine.run(make_requests([[1] * 500] * 20_000, max_new_tokens=2))
+        too_large.run(make_requests([[1] * 500] * 20_000, max_new_tokens=2))
     del hog
     assert torch.cuda.memory_allocated() <= before + 2**20
     assert engine.run(make_requests(["Hi"], max_new_tokens=3)).status == "done"

@@ -34,7 +34,7 @@ from engine.embedded import DEFAULT_MODEL, WHEEL_SHA256, cache_folder
 from engine.errors import ModelError
 from engine.models import LanguageModel, load_model, pick_device, pick_dtype
 from engine.weights import ignore_progress
-from tests.tiny import EOS, VOCABULARY, byte_tokenizer, scripted_lm, tiny_lm
+from tests.tiny import EOS, VOCABULARY, byte_tokenizer, scripted_lm, tiny_config, tiny_lm
 
 REPOSITORY = Path(__file__).parents[2]
 COMMIT = "c0ffee" * 6 + "c0ff"
@@ -437,11 +437,12 @@ def test_f3_a_base_model_has_a_note_instead_of_a_chat_template(tmp_path):
 @pytest.mark.parametrize("argument", ["cache", "past_key_values"])
 def test_the_cache_is_passed_under_the_models_own_name(argument):
     class Model(torch.nn.Module):
+        config = tiny_config("llama")
         exec(f"def forward(self, input_ids, position_ids, {argument}=None): ...")
 
     lm = LanguageModel(Model(), byte_tokenizer(), "stub")
     assert lm._cache_argument == argument
-    lm.check_forward()
+    lm.check_batchable()
 
 
 def test_this_transformers_takes_the_cache_that_is_passed():

@@ -170,12 +170,12 @@ def test_e5_an_error_keeps_the_steps_before_it_and_the_next_run_works():
     with closing(stream_of(lm)) as stream:
         next(stream)
         next(stream)
-        with pytest.raises(RunError, match=r"forward 3: ValueError: the cable fell out"):
+        with pytest.raises(RunError, match=r"forward 3: ValueError: the cable fell out."):
             next(stream)
         record = stream.record()
         assert list(stream) == []
     assert record.status == "error"
-    assert record.error == "The model failed in forward 3: ValueError: the cable fell out"
+    assert record.error == "The model failed in forward 3: ValueError: the cable fell out."
     assert row_ids(record) == [[A, A], [A, A]]
     assert record.texts == ("AA", "AA")
     assert [row.end for row in rows(record)] == ["error", "error"]

@@ -1,30 +1,14 @@
 // The prompt list. props.value is [{prompt, max_new_tokens}]; the fields are the truth while typing.
 
-const find = (name) => element.querySelector(`.bs-${name}`);
 const list = find("rows");
 const box = find("paste-box");
 const pasted = box.querySelector("textarea");
 const DEFAULT_BUDGET = 32;
 const KEPT = "batchscope-prompts"; // outlives a reload of this tab, and nothing else
 
-function make(tag, attributes) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  return node;
-}
-
 function fit(area) {
   area.style.height = "auto";
   area.style.height = `${area.scrollHeight + 12}px`; // the style sheet caps it
-}
-
-// Frames of another site may have no storage; then a reload starts from the presets.
-function storage() {
-  try {
-    return window.sessionStorage;
-  } catch {
-    return null;
-  }
 }
 
 function publish() {
@@ -32,8 +16,8 @@ function publish() {
     prompt: row.querySelector("textarea").value,
     max_new_tokens: readBudget(row.querySelector("input")),
   }));
-  storage()?.setItem(KEPT, JSON.stringify(value));
   props.value = value;
+  keep(KEPT, JSON.stringify(value));
 }
 
 // A number where it is one, else what was typed: the server says what is wrong with it.
@@ -52,14 +36,16 @@ function renumber() {
 }
 
 function addRow({ prompt, max_new_tokens }) {
-  const row = make("li", { class: "bs-row" });
-  const number = make("span", { class: "bs-row-number", "aria-hidden": "true" });
-  const area = make("textarea", { rows: "1", dir: "auto", spellcheck: "false" });
-  const budget = make("input", { type: "number", min: "1", step: "1", title: "token budget" });
-  const remove = make("button", { type: "button", class: "bs-remove", title: "remove" });
+  const row = make("li", "bs-row");
+  const number = make("span", "bs-row-number");
+  const area = Object.assign(make("textarea"), { rows: 1, dir: "auto", spellcheck: false });
+  const budget = Object.assign(make("input"), { type: "number", min: 1, step: 1 });
+  const remove = Object.assign(make("button", "bs-remove", "×"), { type: "button" });
+  number.ariaHidden = "true";
+  budget.title = "token budget";
+  remove.title = "remove";
   area.value = prompt;
   budget.value = max_new_tokens ?? "";
-  remove.textContent = "×";
   row.append(number, area, budget, remove);
   list.append(row);
   return row;
@@ -130,15 +116,15 @@ find("paste-add").addEventListener("click", () => pastePrompts(false));
 find("paste-replace").addEventListener("click", () => pastePrompts(true));
 watch("value", () => {
   show(props.value);
-  storage()?.setItem(KEPT, JSON.stringify(props.value));
+  keep(KEPT, JSON.stringify(props.value));
 });
 new ResizeObserver(() => list.querySelectorAll("textarea").forEach(fit)).observe(list);
 show(props.value);
-const kept = storage()?.getItem(KEPT);
-if (kept) {
+const before = kept(KEPT);
+if (before) {
   // Not before Gradio has mounted the component: it would put its own first value back.
   setTimeout(() => {
-    show(JSON.parse(kept));
+    show(JSON.parse(before));
     publish();
   });
 }

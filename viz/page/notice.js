@@ -1,5 +1,5 @@
 // Shows props.value.text as text; an error is announced at once.
-const line = element.querySelector(".bs-notice");
+const line = find("notice");
 
 function show() {
   const { text, kind } = props.value;

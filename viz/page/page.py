@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from viz import theme
 from viz.assets import DataComponent
 from viz.editor.editor import CSS as EDITOR_CSS
 from viz.stage.stage import CSS as STAGE_CSS
@@ -14,11 +13,6 @@ FOLDER = Path(__file__).parent
 CSS_PATHS = [FOLDER / "page.css", EDITOR_CSS, STAGE_CSS]
 
 NoticeKind = Literal["info", "error"]
-
-
-def css_variables() -> str:
-    """The colours of both themes, to be put before the style sheets."""
-    return theme.css_variables()
 
 
 def notice(text: str = "", kind: NoticeKind = "info") -> dict[str, str]:

@@ -1,7 +1,5 @@
 // Draws a run as it grows. props.value is the whole state so far (see state.py for its shape).
-// Prompts and generated text reach the page through textContent alone.
 
-const find = (name) => element.querySelector(`.bs-${name}`);
 const stage = find("stage");
 const plot = find("plot");
 const hover = find("hover");
@@ -14,14 +12,8 @@ const RUNNING = "batchscope-running";
 
 let view = null; // what the last frame showed, for hovering and for tests
 let zoom = null; // the columns that the reader zoomed to, or null for all
+let hovered = null; // the cell under a resting pointer: what it says changes as the run goes on
 let cards = [];
-
-function make(tag, className, text) {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text;
-  return node;
-}
 
 function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
@@ -127,7 +119,7 @@ function captions({ batches, columns }, pixels) {
     if (prompt > 300) notes.push(note(first, `${name}prompt tokens, all in one prefill forward`, "left"));
     else if (prompt > 130) notes.push(note(first, `${name}prompt tokens`, "left"));
     else if (many) notes.push(note(first, `batch ${batch.index + 1}`, "left"));
-    if (prompt > 170) notes.push(note(batch.start - 1.5, String(batch.promptWidth), "right"));
+    if (prompt > 170) notes.push(note(batch.promptStart + batch.promptWidth - 0.5, String(batch.promptWidth), "right"));
     if (fresh > 230) notes.push(note(batch.start - 0.5, "new tokens, one forward each", "left"));
     else if (fresh > 100) notes.push(note(batch.start - 0.5, "new tokens", "left"));
     if (fresh > 130) notes.push(note(batch.end - 0.5, String(batch.width), "right"));
@@ -198,7 +190,7 @@ function drawPicture() {
       ticklabelstandoff: 12,
     },
     shapes: lines(view),
-    annotations: captions(view, pixels * ((view.columns + 1) / (range[1] - range[0]))),
+    annotations: captions(view, (pixels * view.columns) / (range[1] - range[0])),
   };
   const config = { displayModeBar: false, doubleClick: false, responsive: false };
   Plotly.react(plot, [trace], layout, config);
@@ -218,7 +210,7 @@ function wirePlot() {
   });
   plot.on("plotly_hover", showHover);
   plot.on("plotly_click", showHover);
-  plot.on("plotly_unhover", () => (hover.hidden = true));
+  plot.on("plotly_unhover", () => hoverOver(null));
 }
 
 // Lines about one cell: request, step, token, milliseconds.
@@ -251,15 +243,19 @@ function describe(slot, column) {
 }
 
 function showHover(event) {
-  const point = event.points[0];
-  const about = describe(point.y, point.x);
+  const { x, y } = event.points[0];
+  hoverOver({ slot: y, column: x });
+  const box = find("picture").getBoundingClientRect();
+  const left = event.event.clientX - box.left + 14;
+  hover.style.left = `${Math.max(4, Math.min(left, box.width - hover.offsetWidth - 8))}px`;
+  hover.style.top = `${event.event.clientY - box.top + 18}px`;
+}
+
+function hoverOver(cell) {
+  hovered = cell;
+  const about = cell ? describe(cell.slot, cell.column) : [];
   hover.replaceChildren(...about.map((line) => make("div", "", line)));
   hover.hidden = about.length === 0;
-  const box = find("picture").getBoundingClientRect();
-  const left = event.event.clientX - box.left;
-  const top = event.event.clientY - box.top;
-  hover.style.left = `${Math.max(4, Math.min(left + 14, box.width - hover.offsetWidth - 8))}px`;
-  hover.style.top = `${top + 18}px`;
 }
 
 function drawTiles(tiles) {
@@ -346,18 +342,10 @@ function drawTable() {
 }
 
 // A reload in the middle of a run (Gradio reloads when a lost connection is back) ends that run:
-// say so instead of starting as if nothing had been. Frames of another site may have no storage.
-function storage() {
-  try {
-    return window.sessionStorage;
-  } catch {
-    return null;
-  }
-}
-
-function remember(status) {
-  if (status === "running") storage()?.setItem(RUNNING, "yes");
-  else storage()?.removeItem(RUNNING);
+// say so instead of starting as if nothing had been.
+function wasCutOff() {
+  const [visit] = performance.getEntriesByType("navigation");
+  return kept(RUNNING) === "yes" && ["reload", "back_forward"].includes(visit?.type);
 }
 
 function draw() {
@@ -365,9 +353,9 @@ function draw() {
   const value = props.value;
   stage.dataset.status = value.status;
   if (value.status === "empty") return;
-  remember(value.status);
+  keep(RUNNING, value.status === "running" ? "yes" : "no");
   const isNew = view?.value.key !== value.key;
-  if (isNew) zoom = null;
+  if (isNew) zoom = hovered = null;
   view = readState(value);
   stage.batchscope = view;
   drawTiles(value.tiles);
@@ -375,6 +363,7 @@ function draw() {
   setText(find("subheading"), value.heading[1]);
   setText(find("summary"), value.summary);
   drawPicture();
+  hoverOver(hovered);
   drawTexts();
   drawTable();
   if (isNew && stage.getBoundingClientRect().top > innerHeight / 2) stage.scrollIntoView();
@@ -393,8 +382,8 @@ find("legend").replaceChildren(
     return item;
   }),
 );
-find("lost").hidden = !storage()?.getItem(RUNNING);
-remember("empty");
+find("lost").hidden = !wasCutOff();
+keep(RUNNING, "no");
 watch("value", schedule);
 new ResizeObserver(() => view && drawPicture()).observe(find("picture"));
 new MutationObserver(() => view && drawPicture()).observe(document.body, {

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.metrics import Figures, Row, Waste, measure, rows
-from engine.run import ModelInfo, Run
+from engine.metrics import Figures, Waste, measure
+from engine.run import ModelInfo, Run, Step
 from viz import words
 
 LEGEND = {
@@ -43,14 +43,16 @@ def stage_state(run: Run, *, key: str) -> StageState:
     what the end of the row released without a token follows the last newline.
     times[b]: "<milliseconds> " per forward.
     """
-    figures, table = measure(run), rows(run)
+    figures = measure(run)
     return {
         "key": key,
         "status": run.status,
         "caption": caption(run.model),
-        "tiles": tiles(run, figures, table),
-        "heading": heading(run, table),
-        "summary": words.so_far(run) if run.status == "running" else words.summary(run),
+        "tiles": tiles(run, figures),
+        "heading": heading(run, figures),
+        "summary": words.so_far(run, figures)
+        if run.status == "running"
+        else words.summary(run, figures),
         "prompts": [_prompt_text(request.prompt) for request in run.requests],
         "budgets": [request.max_new_tokens for request in run.requests],
         "side": run.settings.padding_side,
@@ -61,7 +63,7 @@ def stage_state(run: Run, *, key: str) -> StageState:
             }
             for batch in run.batches
         ],
-        "ends": [row.end for row in table],
+        "ends": [row.end for row in figures.rows],
         "logs": logs(run),
         "times": times(run),
     }
@@ -95,31 +97,37 @@ def caption(model: ModelInfo) -> str:
     return f"{model.name} · {model.dtype} · {model.device}{threads}"
 
 
-def heading(run: Run, table: list[Row]) -> list[str]:
+def heading(run: Run, figures: Figures) -> list[str]:
     """Two phrases: where the run is, and how many rows still work."""
-    if not run.steps:
-        return ["Prefill", "all prompts in one forward"]
-    step = run.steps[-1]
-    batch = run.batches[step.batch]
-    last = max(run.requests[index].max_new_tokens for index in batch.requests)
-    seated = [table[index] for index in batch.requests]
-    where = f"Batch {batch.index + 1} of {len(run.batches)} · " if len(run.batches) > 1 else ""
-    running = sum(row.end is None for row in seated)
+    step = run.steps[-1] if run.steps else None
     if run.status != "running":
         ended = {"done": "Done", "stopped": "Stopped", "error": "Failed"}[run.status]
-        return [f"{ended} after step {step.forward} of {last}" if not where else ended, ""]
+        alone = step and len(run.batches) == 1
+        return [f"{ended} after step {_step_of(run, step)}" if alone else ended, ""]
+    if step is None:
+        return ["Prefill", "all prompts in one forward"]
+    seated = [row for row in figures.rows if row.batch.index == step.batch]
+    working = sum(row.end is None for row in seated)
+    where = f"Batch {step.batch + 1} of {len(run.batches)} · " if len(run.batches) > 1 else ""
     return [
-        f"{where}Step {step.forward} of {last}",
-        f"{running} of {words.plural(len(seated), 'row')} still working",
+        f"{where}Step {_step_of(run, step)}",
+        f"{working} of {words.plural(len(seated), 'row')} still working",
     ]
 
 
-def tiles(run: Run, figures: Figures, table: list[Row]) -> list[dict[str, Any]]:
+def _step_of(run: Run, step: Step) -> str:
+    last = max(run.requests[index].max_new_tokens for index in run.batches[step.batch].requests)
+    return f"{step.forward} of {last}"
+
+
+def tiles(run: Run, figures: Figures) -> list[dict[str, Any]]:
     """The figures above the picture: label, value, unit, note, and the parts of a bar."""
     kv = figures.kv_bytes
     scale, unit = words.byte_scale(kv.total)
     held = {"live": kv.live, "padding": kv.padding, "ended": kv.dead}
-    so_far = " so far" if run.status == "running" else ""
+    running = run.status == "running"
+    timed = [row for row in figures.rows if row.ttft is not None]
+    paced = [row for row in figures.rows if row.tpot is not None]
     return [
         _tile(
             "Output",
@@ -127,10 +135,16 @@ def tiles(run: Run, figures: Figures, table: list[Row]) -> list[dict[str, Any]]:
             "tok/s",
             f"decode {words.rate(figures.decode_tokens_per_second)} tok/s",
         ),
-        _timed_tile("First token (TTFT)", [row.ttft for row in table]),
-        _timed_tile("Per token (TPOT)", [row.tpot for row in table]),
-        _waste_tile("Prompt padding", figures.padding, "padded", "slots"),
-        _waste_tile("Idle while decoding", figures.idle, "idle", f"slots{so_far}"),
+        _timed_tile("First token (TTFT)", figures.mean_ttft, len(timed)),
+        _timed_tile("Per token (TPOT)", figures.mean_tpot, len(paced)),
+        _waste_tile("Prompt padding", figures.padding, "padded", "slots", "no prefill yet"),
+        _waste_tile(
+            "Idle while decoding",
+            figures.idle,
+            "idle",
+            "slots so far" if running else "slots",
+            "no decode yet" if running else "nothing was decoded",
+        ),
         _tile(
             "KV cache",
             f"{kv.total / scale:.1f}",
@@ -148,19 +162,17 @@ def _tile(label: str, value: str, unit: str, note: str, bar: list | None = None)
     return {"label": label, "value": value, "unit": unit, "note": note, "bar": bar or []}
 
 
-def _timed_tile(label: str, values: list[float | None]) -> dict[str, Any]:
-    known = [value for value in values if value is not None]
-    mean = sum(known) / len(known) if known else None
+def _timed_tile(label: str, mean: float | None, count: int) -> dict[str, Any]:
     value, _, unit = words.seconds(mean).partition(" ")
-    return _tile(label, value, unit, f"mean of {words.plural(len(known), 'row')}")
+    return _tile(label, value, unit, f"mean of {words.plural(count, 'row')}")
 
 
-def _waste_tile(label: str, waste: Waste, state: str, what: str) -> dict[str, Any]:
-    if not waste.slots:
-        return _tile(label, "n/a", "", "no decode yet", [[state, 0]])
-    share = waste.wasted / waste.slots
-    value = f"{100 * waste.wasted / waste.slots:.1f}"
-    return _tile(label, value, "%", words.fraction(waste, what), [[state, round(share, 3)]])
+def _waste_tile(label: str, waste: Waste, state: str, what: str, none: str) -> dict[str, Any]:
+    if waste.fraction is None:
+        return _tile(label, "n/a", "", none, [[state, 0]])
+    value, unit = words.percent(waste, 1).split(" ")
+    note = words.fraction(waste, what)
+    return _tile(label, value, unit, note, [[state, round(waste.fraction, 3)]])
 
 
 def _prompt_text(prompt: str | tuple[int, ...]) -> str:

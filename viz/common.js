@@ -1,0 +1,30 @@
+// Shared by the components' scripts, which run as functions of their own with `element` given.
+// Prompts and generated text reach the page through textContent alone.
+
+const find = (name) => element.querySelector(`.bs-${name}`);
+
+function make(tag, className, text) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+// Kept for this tab alone, and only where there is room: frames of another site may have none.
+function keep(name, text) {
+  try {
+    window.sessionStorage.setItem(name, text);
+  } catch (error) {
+    console.debug(error);
+  }
+}
+
+function kept(name) {
+  try {
+    return window.sessionStorage.getItem(name);
+  } catch (error) {
+    console.debug(error);
+    return null;
+  }
+}
+

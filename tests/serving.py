@@ -94,13 +94,15 @@ class Visitor:
             )
 
     def frames(self) -> Iterator[Frame]:
-        """The values of the outputs after each update, until the run is over."""
-        outputs: list[Any] = []
+        """The values of the outputs after each update, until a run is over."""
+        outputs: dict[str, list[Any]] = {}
         with self.messages() as messages:
             for message, size in messages:
                 if message["msg"] == "process_generating":
-                    outputs = apply_update(outputs, message["output"]["data"])
-                    yield Frame(outputs, size)
+                    event = message["event_id"]
+                    update = message["output"]["data"]
+                    outputs[event] = apply_update(outputs.get(event, []), update)
+                    yield Frame(outputs[event], size)
                 elif message["msg"] == "process_completed":
                     assert message["success"], message
                     return

@@ -114,11 +114,13 @@ function captions({ batches, columns }, pixels) {
     const prompt = width(batch.promptWidth);
     const fresh = width(batch.width);
     const first = batch.promptStart - 0.5;
-    const name = many ? `batch ${batch.index + 1}: ` : "";
+    const name = `batch ${batch.index + 1}`;
+    const members = `${batch.requests[0] + 1}–${batch.requests.at(-1) + 1}`;
     const notes = [];
-    if (prompt > 300) notes.push(note(first, `${name}prompt tokens, all in one prefill forward`, "left"));
-    else if (prompt > 130) notes.push(note(first, `${name}prompt tokens`, "left"));
-    else if (many) notes.push(note(first, `batch ${batch.index + 1}`, "left"));
+    if (many && prompt > 170) notes.push(note(first, `${name}: requests ${members}`, "left"));
+    else if (many) notes.push(note(first, name, "left"));
+    else if (prompt > 300) notes.push(note(first, "prompt tokens, all in one prefill forward", "left"));
+    else if (prompt > 130) notes.push(note(first, "prompt tokens", "left"));
     if (prompt > 170) notes.push(note(batch.promptStart + batch.promptWidth - 0.5, String(batch.promptWidth), "right"));
     if (fresh > 230) notes.push(note(batch.start - 0.5, "new tokens, one forward each", "left"));
     else if (fresh > 100) notes.push(note(batch.start - 0.5, "new tokens", "left"));

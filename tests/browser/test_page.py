@@ -207,13 +207,13 @@ def test_hover_names_request_step_token_and_milliseconds(url, open_page, stage_o
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("budget", [1, 6])
-def test_e11_e13_one_row_or_one_column_has_its_usual_colour(open_page, stage_of, theme, budget):
+def test_e9_e11_e13_one_row_or_one_column_has_its_usual_colour(open_page, stage_of, theme, budget):
     with served(scripted_lm([TEXT])) as url, open_page(url, theme=theme) as page:
         stage = stage_of(page)
         stage.set_prompts(["abcdef"], [budget])
         stage.run()
         stage.wait_for_end()
-        assert stage.evaluate("plot.data[0].z").__len__() == 1
+        assert stage.evaluate("Array.isArray(plot.data[0].z[0]) && plot.data[0].z.length") == 1
         plotted = ".bs-plot .nsewdrag"
         active = {"light": colours.LIGHT, "dark": colours.DARK}[theme]["active"]
         columns = stage.evaluate("view.columns")

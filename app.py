@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ import gradio as gr
 
 from engine import runfile
 from engine.errors import BatchscopeError, ModelError, RequestError, RunError
-from engine.presets import DEFAULT_MODEL, PRESETS, Preset
+from engine.presets import DEFAULT_MODEL, NO_PRESET, PRESETS, Preset
 from engine.requests import Limits, check_batch_size, make_requests
 from engine.run import Request, Run
 from engine.shelf import ModelShelf
@@ -114,7 +115,7 @@ class Page:
         temperature: float,
         top_p: float,
         top_k: float,
-        seed: float | None,
+        seed: str | int | None,
         padding_side: str,
         request: gr.Request,
     ) -> Iterator[list[Any]]:
@@ -132,7 +133,7 @@ class Page:
                     temperature=temperature,
                     top_p=top_p,
                     top_k=top_k,
-                    seed=seed,
+                    seed=None if seed == "" else seed,
                     ignore_eos=ignore_eos,
                 )
                 size = check_batch_size(batch_size, self.limits)
@@ -260,7 +261,7 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
                         preset_buttons = [gr.Button(p.label, size="sm") for p in PRESETS]
                     batch_size = gr.Number(
                         first_batch_size,
-                        label="Slots in a batch",
+                        label="Batch size (slots)",
                         minimum=1,
                         maximum=limits.batch_size,
                         step=1,
@@ -272,14 +273,19 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
                         label="Model",
                         elem_classes="bs-inline",
                     )
-                    with gr.Accordion("Template, sampling, padding side", open=False):
+                    with gr.Row(elem_id="bs-switches"):
                         chat_template = gr.Checkbox(first.chat_template, label="Chat template")
                         ignore_eos = gr.Checkbox(first.ignore_eos, label="Ignore EOS")
-                        padding_side = gr.Radio(["left", "right"], value="left", label="Pads on")
+                    with gr.Accordion("Sampling, padding side", open=False):
+                        padding_side = gr.Radio(
+                            ["left", "right"], value="left", label="Padding side"
+                        )
                         temperature = _number("Temperature (0: greedy)", first.temperature, 0.1)
                         top_p = _number("Top-p (1: off)", 1.0, 0.05)
                         top_k = _number("Top-k (0: off)", 0, 1)
-                        seed = _number("Seed (empty: drawn anew)", None, 1)
+                        seed = gr.Textbox(
+                            label="Seed", placeholder="drawn anew", elem_classes="bs-inline"
+                        )
                 with gr.Row(elem_id="bs-buttons"):
                     run = gr.Button("Run", elem_id="bs-run", variant="primary", scale=2)
                     stop = gr.Button("Stop", elem_id="bs-stop", interactive=False)
@@ -289,7 +295,6 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
                 stage = Stage()
 
         settings = [
-            model,
             batch_size,
             chat_template,
             ignore_eos,
@@ -304,7 +309,7 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
         gr.on(
             [run.click, editor.submit],
             page.run,
-            inputs=[editor, *settings],
+            inputs=[editor, model, *settings],
             outputs=[stage, line, run, stop, save],
             preprocess=False,
             show_progress="hidden",
@@ -328,11 +333,19 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
         for button, preset in zip(preset_buttons, PRESETS, strict=True):
             button.click(
                 lambda preset=preset: _preset_values(preset, limits),
-                outputs=[editor, batch_size, chat_template, ignore_eos, temperature],
+                outputs=[editor, *settings, line],
                 queue=False,
                 show_progress="hidden",
                 api_visibility="private",
             )
+        editor.replaced(
+            lambda prompts: _settings_for(prompts, limits),
+            inputs=[editor],
+            outputs=settings,
+            queue=False,
+            show_progress="hidden",
+            api_visibility="private",
+        )
     return demo
 
 
@@ -341,14 +354,34 @@ def _number(label: str, value: float | None, step: float) -> gr.Number:
 
 
 def _preset_values(preset: Preset, limits: Limits) -> list[Any]:
-    """A preset as far as the host's limits allow it -> editor, batch size, and its settings."""
+    """A preset as far as the host's limits allow it -> editor, settings, notice."""
     budgets = [min(budget, limits.new_tokens) for budget in preset.budgets[: limits.prompts]]
     return [
         editor_value(preset.prompts[: limits.prompts], budgets),
-        min(preset.batch_size, limits.batch_size),
+        *_preset_settings(preset, limits),
+        notice("Press Run for these prompts."),
+    ]
+
+
+def _settings_for(prompts: list[dict[str, Any]], limits: Limits) -> list[Any]:
+    """Settings for a list that was pasted or kept: those of the preset with these prompts, else
+    what an instruct model expects, in one batch."""
+    texts = tuple(row["prompt"] for row in prompts)
+    own = replace(NO_PRESET, batch_size=len(texts))
+    return _preset_settings(next((p for p in PRESETS if p.prompts == texts), own), limits)
+
+
+def _preset_settings(preset: Preset, limits: Limits) -> list[Any]:
+    """Batch size, template, ignore EOS, temperature, top-p, top-k, seed, padding side."""
+    return [
+        max(1, min(preset.batch_size, limits.batch_size)),
         preset.chat_template,
         preset.ignore_eos,
         preset.temperature,
+        1.0,
+        0,
+        "",
+        "left",
     ]
 
 
@@ -398,13 +431,35 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", help="address to listen on (default loopback)")
     parser.add_argument("--port", type=port, help="default: the first free one from 7860")
     parser.add_argument("--share", action="store_true", help="a public link through Gradio")
-    group = parser.add_argument_group("limits for one run")
-    group.add_argument("--max-prompts", type=at_least_one, default=limits.prompts)
+    group = parser.add_argument_group("limits for one run (default in brackets)")
     group.add_argument(
-        "--max-prompt-characters", type=at_least_one, default=limits.prompt_characters
+        "--max-prompts",
+        type=at_least_one,
+        metavar="N",
+        default=limits.prompts,
+        help="prompts (%(default)s)",
     )
-    group.add_argument("--max-new-tokens", type=at_least_one, default=limits.new_tokens)
-    group.add_argument("--max-batch-size", type=at_least_one, default=limits.batch_size)
+    group.add_argument(
+        "--max-prompt-characters",
+        type=at_least_one,
+        metavar="N",
+        default=limits.prompt_characters,
+        help="characters of one prompt (%(default)s)",
+    )
+    group.add_argument(
+        "--max-new-tokens",
+        type=at_least_one,
+        metavar="N",
+        default=limits.new_tokens,
+        help="token budget of one prompt (%(default)s)",
+    )
+    group.add_argument(
+        "--max-batch-size",
+        type=at_least_one,
+        metavar="N",
+        default=limits.batch_size,
+        help="rows of one batch (%(default)s)",
+    )
     return parser
 
 

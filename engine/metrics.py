@@ -122,6 +122,7 @@ class Figures:
     output_tokens_per_second: float | None
     decode_tokens_per_second: float | None
     prompt_tokens_per_second: float | None
+    mean_waited: float | None
     mean_ttft: float | None
     mean_tpot: float | None
     padding: Waste
@@ -156,6 +157,7 @@ def measure(run: Run) -> Figures:
         output_tokens_per_second=_ratio(generated, wall_seconds),
         decode_tokens_per_second=_ratio(decoded, decode_seconds),
         prompt_tokens_per_second=_ratio(prompt_tokens, prefill_seconds),
+        mean_waited=_mean(row.waited for row in seated),
         mean_ttft=_mean(row.ttft for row in seated),
         mean_tpot=_mean(row.tpot for row in seated),
         padding=padding_waste(

@@ -22,7 +22,7 @@ DEFAULTS = {
     "temperature": 0,
     "top_p": 1,
     "top_k": 0,
-    "seed": None,
+    "seed": "",
     "padding_side": "left",
 }
 

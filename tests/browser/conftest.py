@@ -5,7 +5,7 @@ import shutil
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 QUIET = (
@@ -91,17 +91,15 @@ class Stage:
         self.page = page
 
     def set_prompts(self, prompts, budgets):
-        """Take the settings of a preset (template on, EOS ends rows), then other prompts."""
-        self.page.get_by_role("button", name="One straggler").click()
-        self.page.get_by_label("Prompt 6", exact=True).wait_for()
+        """Replace the prompt list, which also sets template on, EOS ends rows, one batch."""
         self.page.get_by_role("button", name="Paste many").click()
         self.page.get_by_label("Prompts, one per line").fill("\n".join(prompts))
-        self.page.get_by_role("button", name="Replace all").click()
+        with self.page.expect_response(lambda response: "/gradio_api/run/" in response.url):
+            self.page.get_by_role("button", name="Replace all").click()
+        expect(self.page.get_by_label("Batch size (slots)")).to_have_value(str(len(prompts)))
         for index, budget in enumerate(budgets):
             label = f"Token budget of prompt {index + 1}"
             self.page.get_by_label(label, exact=True).fill(str(budget))
-        self.page.get_by_label("Slots in a batch").fill(str(len(prompts)))
-        self.page.get_by_label("Slots in a batch").press("Tab")
 
     def run(self):
         self.page.get_by_role("button", name="Run", exact=True).click()

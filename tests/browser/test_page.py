@@ -5,6 +5,7 @@ import time
 
 import pytest
 from PIL import Image
+from playwright.sync_api import expect
 
 from engine.turns import turns_on
 from tests.browser.wire import Wire
@@ -69,6 +70,31 @@ def test_the_prompt_list_by_keyboard(url, open_page):
         ]
 
 
+def test_a_click_is_not_lost_when_the_field_above_shrinks(url, open_page):
+    with open_page(url) as page:
+        for name in ("+ Add a prompt", "One straggler"):
+            page.get_by_label("Prompt 2", exact=True).click()
+            page.wait_for_function("document.activeElement.offsetHeight > 100")
+            box = page.get_by_role("button", name=name).bounding_box()
+            page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            page.mouse.down()
+            page.wait_for_timeout(300)  # how long a person holds the button, not a condition
+            page.mouse.up()
+            page.get_by_label("Prompt 5", exact=True).wait_for()
+        page.get_by_label("Prompt 6", exact=True).wait_for()
+
+
+def test_a_reload_keeps_prompts_and_the_settings_that_belong_to_them(url, open_page):
+    with open_page(url) as page:
+        page.get_by_role("button", name="The same prompt 8 times").click()
+        page.get_by_label("Prompt 8", exact=True).wait_for()
+        page.reload()
+        page.get_by_label("Prompt 8", exact=True).wait_for()
+        expect(page.get_by_label("Batch size (slots)")).to_have_value("8")
+        expect(page.get_by_label("Chat template")).to_be_checked()
+        expect(page.get_by_label("Ignore EOS")).not_to_be_checked()
+
+
 def test_bad_input_keeps_what_was_typed_and_the_next_run_works(url, open_page, stage_of):
     with open_page(url) as page:
         stage = stage_of(page)
@@ -97,7 +123,7 @@ def test_e1_stop(url, slow, open_page, stage_of):
         assert len(slow.model.calls) < 60
         states = page.locator(".bs-state").all_inner_texts()
         assert states[0].startswith("stopped · ")
-        assert states[1] == "ended · EOS · 7 of 400"
+        assert states[1] == "ended · EOS · 7/400"
         assert page.locator(".bs-summary").inner_text().startswith("Stopped: 2 requests, ")
         assert page.get_by_role("button", name="Run", exact=True).is_enabled()
 
@@ -297,6 +323,6 @@ def test_a_table_tells_screen_readers_the_same(url, open_page, stage_of):
         rows = page.locator(".bs-table tbody tr")
         cells = [rows.nth(i).locator("td").all_text_contents() for i in range(2)]
         assert cells == [
-            ["1", "1", "5", "10", "10", "0", "ended · length · 10 of 10"],
-            ["2", "1", "15", "0", "7", "3", "ended · EOS · 7 of 10"],
+            ["1", "1", "5", "10", "10", "0", "ended · length · 10/10"],
+            ["2", "1", "15", "0", "7", "3", "ended · EOS · 7/10"],
         ]

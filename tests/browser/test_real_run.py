@@ -96,7 +96,6 @@ def test_zoom_set_during_the_run_survives_the_next_updates(url, open_page, stage
     with open_page(url) as page:
         stage = stage_of(page)
         stage.set_prompts(PROMPTS[:2], [60, 60])
-        page.get_by_text("Template, sampling").click()
         page.get_by_label("Ignore EOS").check()
         stage.run()
         stage.wait("view.batches[0].times.length >= 3")
@@ -124,7 +123,6 @@ def test_two_browsers_see_their_own_runs(url, open_page, stage_of):
         first, second = stage_of(first_page), stage_of(second_page)
         first.set_prompts(["Say AAA."], [60])
         second.set_prompts(["Say BBB."], [5])
-        first_page.get_by_text("Template, sampling").click()
         first_page.get_by_label("Ignore EOS").check()
         first.run()
         first.wait("view.batches[0].times.length >= 2")

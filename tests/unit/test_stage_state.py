@@ -42,7 +42,7 @@ def test_a_run_from_before_its_first_step_to_its_end():
         "12.5",
         "1 of 8 slots so far",
     )
-    assert done["heading"] == ["Done after step 6 of 6", ""]
+    assert done["heading"] == ["Done after 6 steps", ""]
     assert (tile(done, "Prompt padding")["value"], tile(done, "Prompt padding")["unit"]) == (
         "33.3",
         "%",

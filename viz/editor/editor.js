@@ -74,6 +74,7 @@ function pastePrompts(replace) {
   pasted.value = "";
   togglePaste(false);
   publish();
+  if (replace) trigger("replaced");
   rows[0].querySelector("textarea").focus();
 }
 
@@ -126,5 +127,6 @@ if (before) {
   setTimeout(() => {
     show(JSON.parse(before));
     publish();
+    trigger("replaced");
   });
 }

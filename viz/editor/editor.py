@@ -21,7 +21,8 @@ def editor_value(prompts: Sequence[str], budgets: Sequence[int]) -> list[dict[st
 
 
 class PromptEditor(DataComponent):
-    """An editable list; `submit` fires on Ctrl+Enter in a prompt."""
+    """An editable list. `submit` fires on Ctrl+Enter in a prompt, `replaced` when the whole list
+    has become another one (pasted, or kept from before a reload)."""
 
     def __init__(self, value: list[dict[str, Any]], **options: Any) -> None:
         super().__init__(value, folder=FOLDER, name="editor", **options)

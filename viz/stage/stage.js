@@ -118,7 +118,7 @@ function captions({ batches, columns }, pixels) {
     const members = `${batch.requests[0] + 1}–${batch.requests.at(-1) + 1}`;
     const notes = [];
     if (many && prompt > 170) notes.push(note(first, `${name}: requests ${members}`, "left"));
-    else if (many) notes.push(note(first, name, "left"));
+    else if (many && prompt > 60) notes.push(note(first, name, "left"));
     else if (prompt > 300) notes.push(note(first, "prompt tokens, all in one prefill forward", "left"));
     else if (prompt > 130) notes.push(note(first, "prompt tokens", "left"));
     if (prompt > 170) notes.push(note(batch.promptStart + batch.promptWidth - 0.5, String(batch.promptWidth), "right"));
@@ -148,7 +148,8 @@ function lines({ batches, gap }) {
 function drawPicture() {
   const pixels = plot.clientWidth;
   if (!pixels || !view) return; // in a hidden tab; the resize observer comes back
-  const margin = { l: 44, r: 4, t: 6, b: AXIS_PIXELS };
+  const many = view.batches.length > 1;
+  const margin = { l: many ? 72 : 44, r: 4, t: 6, b: AXIS_PIXELS };
   const range = zoom ?? [-0.5, view.columns - 0.5];
   const cell = (pixels - margin.l - margin.r) / (range[1] - range[0]);
   const rowHeight = Math.min(ROW_PIXELS, PICTURE_PIXELS / view.slots);
@@ -187,14 +188,14 @@ function drawPicture() {
       ticks: "",
       tickmode: "array",
       tickvals: ticks,
-      ticktext: ticks.map((slot) => String(slot + 1)),
+      ticktext: ticks.map((slot) => (many ? `slot ${slot + 1}` : String(slot + 1))),
       tickfont: { size: rowHeight > 24 ? 16 : 12, weight: 600 },
       ticklabelstandoff: 12,
     },
     shapes: lines(view),
     annotations: captions(view, (pixels * view.columns) / (range[1] - range[0])),
   };
-  const config = { displayModeBar: false, doubleClick: false, responsive: false };
+  const config = { displayModeBar: false, doubleClick: false, showTips: false };
   Plotly.react(plot, [trace], layout, config);
   if (!plot.dataset.wired) wirePlot();
 }
@@ -289,10 +290,10 @@ function drawTiles(tiles) {
   });
 }
 
-// "running · 14 of 15"
+// "running · 14/15"
 function rowWords(request) {
   const row = view.rows[request];
-  return `${props.row_words[row.state]} · ${row.tokens.length} of ${view.value.budgets[request]}`;
+  return `${props.row_words[row.state]} · ${row.tokens.length}/${view.value.budgets[request]}`;
 }
 
 function drawTexts() {
@@ -319,6 +320,7 @@ function drawTexts() {
     setText(text, rows[request].text);
     card.dataset.running = rows[request].state === "running";
     if (grew) text.scrollTop = text.scrollHeight;
+    if (value.status !== "running") text.scrollTop = 0;
   });
 }
 

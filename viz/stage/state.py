@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.metrics import Figures, Waste, measure
+from engine.metrics import Figures, Row, Waste, measure
 from engine.run import ModelInfo, Run, Step
 from viz import words
 
@@ -102,8 +102,11 @@ def heading(run: Run, figures: Figures) -> list[str]:
     step = run.steps[-1] if run.steps else None
     if run.status != "running":
         ended = {"done": "Done", "stopped": "Stopped", "error": "Failed"}[run.status]
-        alone = step and len(run.batches) == 1
-        return [f"{ended} after step {_step_of(run, step)}" if alone else ended, ""]
+        if step is None or len(run.batches) > 1:
+            return [ended, ""]
+        if run.status == "done":
+            return [f"Done after {words.plural(step.forward, 'step')}", ""]
+        return [f"{ended} after step {_step_of(run, step)}", ""]
     if step is None:
         return ["Prefill", "all prompts in one forward"]
     seated = [row for row in figures.rows if row.batch.index == step.batch]
@@ -126,6 +129,9 @@ def tiles(run: Run, figures: Figures) -> list[dict[str, Any]]:
     scale, unit = words.byte_scale(kv.total)
     held = {"live": kv.live, "padding": kv.padding, "ended": kv.dead}
     running = run.status == "running"
+    waited = ""
+    if len(run.batches) > 1 and figures.mean_waited is not None:
+        waited = f", {words.seconds(figures.mean_waited)} in line before"
     timed = [row for row in figures.rows if row.ttft is not None]
     paced = [row for row in figures.rows if row.tpot is not None]
     return [
@@ -135,8 +141,8 @@ def tiles(run: Run, figures: Figures) -> list[dict[str, Any]]:
             "tok/s",
             f"decode {words.rate(figures.decode_tokens_per_second)} tok/s",
         ),
-        _timed_tile("First token (TTFT)", figures.mean_ttft, len(timed)),
-        _timed_tile("Per token (TPOT)", figures.mean_tpot, len(paced)),
+        _timed_tile("First token (TTFT)", figures.mean_ttft, _mean_of(timed) + waited),
+        _timed_tile("Per token (TPOT)", figures.mean_tpot, _mean_of(paced)),
         _waste_tile("Prompt padding", figures.padding, "padded", "slots", "no prefill yet"),
         _waste_tile(
             "Idle while decoding",
@@ -146,7 +152,7 @@ def tiles(run: Run, figures: Figures) -> list[dict[str, Any]]:
             "no decode yet" if running else "nothing was decoded",
         ),
         _tile(
-            "KV cache",
+            "KV cache, last step",
             f"{kv.total / scale:.1f}",
             unit,
             " · ".join(f"{name} {part / scale:.1f}" for name, part in held.items()),
@@ -162,9 +168,13 @@ def _tile(label: str, value: str, unit: str, note: str, bar: list | None = None)
     return {"label": label, "value": value, "unit": unit, "note": note, "bar": bar or []}
 
 
-def _timed_tile(label: str, mean: float | None, count: int) -> dict[str, Any]:
+def _timed_tile(label: str, mean: float | None, note: str) -> dict[str, Any]:
     value, _, unit = words.seconds(mean).partition(" ")
-    return _tile(label, value, unit, f"mean of {words.plural(count, 'row')}")
+    return _tile(label, value, unit, note)
+
+
+def _mean_of(rows: list[Row]) -> str:
+    return f"mean of {words.plural(len(rows), 'row')}"
 
 
 def _waste_tile(label: str, waste: Waste, state: str, what: str, none: str) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 The names below are loaded when first used, so that reading a record never loads torch.
 """
 
+import gc
+import sys
 from importlib import import_module
 
 _HOME = {
@@ -25,4 +27,20 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'engine' has no attribute {name!r}")
-    return getattr(import_module(f"engine.{_HOME[name]}"), name)
+    home = f"engine.{_HOME[name]}"
+    if home not in sys.modules:
+        _import_once(home)
+    return getattr(sys.modules[home], name)
+
+
+def _import_once(module: str) -> None:
+    """Import without looking for garbage meanwhile or, later, among what was imported: torch and
+    transformers make very many objects, and all of them stay."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        import_module(module)
+    finally:
+        gc.freeze()
+        if collecting:
+            gc.enable()

@@ -115,9 +115,10 @@ function captions({ batches, columns }, pixels) {
     const fresh = width(batch.width);
     const first = batch.promptStart - 0.5;
     const name = `batch ${batch.index + 1}`;
-    const members = `${batch.requests[0] + 1}–${batch.requests.at(-1) + 1}`;
+    const [one, last] = [batch.requests[0] + 1, batch.requests.at(-1) + 1];
+    const members = one === last ? `request ${one}` : `requests ${one}–${last}`;
     const notes = [];
-    if (many && prompt > 170) notes.push(note(first, `${name}: requests ${members}`, "left"));
+    if (many && prompt > 170) notes.push(note(first, `${name}: ${members}`, "left"));
     else if (many && prompt > 60) notes.push(note(first, name, "left"));
     else if (prompt > 300) notes.push(note(first, "prompt tokens, all in one prefill forward", "left"));
     else if (prompt > 130) notes.push(note(first, "prompt tokens", "left"));

@@ -131,7 +131,7 @@ def tiles(run: Run, figures: Figures) -> list[dict[str, Any]]:
     running = run.status == "running"
     waited = ""
     if len(run.batches) > 1 and figures.mean_waited is not None:
-        waited = f", {words.seconds(figures.mean_waited)} in line before"
+        waited = f" · waited {words.seconds(figures.mean_waited)}"
     timed = [row for row in figures.rows if row.ttft is not None]
     paced = [row for row in figures.rows if row.tpot is not None]
     return [

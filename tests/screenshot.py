@@ -1,4 +1,4 @@
-"""Remake tests/screenshot.png: the Tutorial preset on the default model, at decode step 14.
+"""Remake tests/screenshot.png: the Tutorial preset on the default model, at step 14.
 
 python -m tests.screenshot
 """

@@ -75,7 +75,7 @@ def summary(run: Run, figures: Figures) -> str:
 def _who_ended(ended: list[Row], seated: int) -> str:
     if len(ended) > 3:
         return f"{len(ended)} of {seated} requests have ended"
-    first, *others = ended
+    first, *others = sorted(ended, key=lambda row: row.generated)
     told = f"Request {first.request + 1} ended at token {first.generated}"
     for row in others:
         told += f"{' and' if row is others[-1] else ','} {row.request + 1} at {row.generated}"

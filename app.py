@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -33,6 +33,7 @@ from engine.requests import Limits, check_batch_size, make_requests
 from engine.run import Request, Run
 from engine.shelf import ModelShelf
 from engine.turns import turns_on
+from engine.visitors import StillRunningError, StopFlags
 from viz.assets import allow_assets
 from viz.editor.editor import PromptEditor, editor_value
 from viz.page.page import CSS_PATHS, Notice, NoticeKind, TitleLine, notice
@@ -51,38 +52,6 @@ WAIT_SECONDS = 0.5
 MAX_WAITING = 20
 
 run_numbers = itertools.count(1)
-
-
-class StillRunningError(RequestError):
-    """A visitor has one run at a time."""
-
-
-class StopFlags:
-    """The run that each visitor has under way, so that Stop reaches one's own and no other."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._flags: dict[str, threading.Event] = {}
-
-    @contextmanager
-    def flag(self, visitor: str) -> Iterator[threading.Event]:
-        """A flag that `stop(visitor)` sets, for as long as the run lasts. Raises
-        StillRunningError if the visitor has one already."""
-        flag = threading.Event()
-        with self._lock:
-            if visitor in self._flags:
-                raise StillRunningError("Your last run is still under way: stop it, or wait.")
-            self._flags[visitor] = flag
-        try:
-            yield flag
-        finally:
-            with self._lock:
-                del self._flags[visitor]
-
-    def stop(self, visitor: str) -> None:
-        with self._lock:
-            if visitor in self._flags:
-                self._flags[visitor].set()
 
 
 class Page:

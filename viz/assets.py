@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import plotly
 
-COMMON_JS = Path(__file__).with_name("common.js").read_text(encoding="utf-8")
+COMMON_JS = Path(__file__).with_name("common.js")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 
 
@@ -20,12 +21,21 @@ class DataComponent(gr.HTML):
     """
 
     def __init__(
-        self, value: Any, *, folder: Path, name: str, head: str | None = None, **options: Any
+        self,
+        value: Any,
+        *,
+        folder: Path,
+        name: str,
+        scripts: Sequence[str] = (),
+        head: str | None = None,
+        **options: Any,
     ) -> None:
+        """`name`.html and `name`.js of a folder; `scripts` are put before the latter."""
+        sources = [COMMON_JS, *(folder / f"{script}.js" for script in (*scripts, name))]
         super().__init__(
             value,
             html_template=(folder / f"{name}.html").read_text(encoding="utf-8"),
-            js_on_load=COMMON_JS + (folder / f"{name}.js").read_text(encoding="utf-8"),
+            js_on_load="\n".join(source.read_text(encoding="utf-8") for source in sources),
             apply_default_css=False,
             head=head,
             **options,

@@ -1,4 +1,4 @@
-"""A run under way: stopping it, breaking it, waiting for the device, and what it leaves behind."""
+"""A run under way: stopping it, breaking it, its steps and times, and what it leaves behind."""
 
 import threading
 import weakref
@@ -10,41 +10,11 @@ import torch
 
 from engine.errors import RequestError, RunError
 from engine.metrics import measure, rows
-from engine.models import LanguageModel
 from engine.requests import make_requests
-from engine.run import KVBytes
 from engine.serial import SerialEngine
 from engine.static import StaticBatchEngine
-from engine.turns import Turn
-from tests.tiny import EOS, row_ids, scripted_lm, tiny_lm, token_ids
-
-A, B = token_ids("AB")
-PATIENCE = 30
-"""Seconds after which a thread that should have ended counts as stuck."""
-
-
-def stream_of(lm, prompts=("one", "three"), *, batch_size=8, **options):
-    options = {"max_new_tokens": 10} | options
-    return StaticBatchEngine(lm, batch_size=batch_size).stream(make_requests(prompts, **options))
-
-
-def works(lm):
-    """Whether a run on this model still comes to its end."""
-    with closing(stream_of(lm, max_new_tokens=3)) as stream:
-        return len(list(stream)) == 3 and stream.record().status == "done"
-
-
-class FailingOnce:
-    """A `before_forward` that raises at one forward of the first run only."""
-
-    def __init__(self, at, error):
-        self.at, self.error = at, error
-
-    def __call__(self, column):
-        if self.error and column == self.at:
-            error, self.error = self.error, None
-            raise error
-
+from tests.tiny import EOS, row_ids, scripted_lm, tiny_lm
+from tests.unit.streams import PATIENCE, A, B, FailingOnce, kept_caches, stream_of, works
 
 # Stopping
 
@@ -295,107 +265,6 @@ def test_d3_out_of_memory_frees_the_failed_forward_and_the_next_run_works(monkey
     assert works(lm)
 
 
-# The device's line
-
-
-def test_a_second_run_waits_until_the_first_gives_the_device_back():
-    lm = scripted_lm([[A]])
-    first, second, third = (stream_of(lm, max_new_tokens=2) for _ in range(3))
-    with closing(first), closing(second), closing(third):
-        next(first)
-        assert (second.wait_turn(0), third.wait_turn(0)) == (False, False)
-        assert [first.ahead, second.ahead, third.ahead] == [0, 1, 2]
-        assert list(first) != []
-        assert [second.ahead, third.ahead] == [0, 1]
-        assert (second.wait_turn(0), third.wait_turn(0)) == (True, False)
-        assert len(list(second)) == 2
-        assert third.wait_turn(0)
-
-
-def test_a_waiting_run_that_closes_leaves_the_line():
-    lm = scripted_lm([[A]])
-    first, second, third = (stream_of(lm) for _ in range(3))
-    with closing(first), closing(second), closing(third):
-        next(first)
-        second.wait_turn(0)
-        third.wait_turn(0)
-        second.close()
-        assert third.ahead == 1
-        assert second.record().status == "stopped"
-        first.close()
-        assert third.wait_turn(0)
-
-
-def test_a_run_that_breaks_lets_the_next_one_on():
-    broken = stream_of(scripted_lm([[A]], before_forward=FailingOnce(1, ValueError())))
-    waiting = stream_of(scripted_lm([[A]]))
-    with closing(broken), closing(waiting):
-        assert broken.wait_turn(0)
-        assert not waiting.wait_turn(0)
-        with pytest.raises(RunError):
-            next(broken)
-        assert waiting.wait_turn(0)
-
-
-def test_runs_come_first_come_first_served_and_never_at_once():
-    forwards = []
-    names = ["first", "second", "third", "fourth"]
-    streams = {
-        name: stream_of(
-            scripted_lm([[A]], before_forward=lambda _, name=name: forwards.append(name)),
-            max_new_tokens=3,
-        )
-        for name in names
-    }
-    next(streams["first"])
-    assert [stream.wait_turn(0) for stream in streams.values()] == [True, False, False, False]
-    with ThreadPoolExecutor(3) as pool:
-        others = [pool.submit(list, streams[name]) for name in reversed(names[1:])]
-        list(streams["first"])
-        assert [len(steps.result(PATIENCE)) for steps in others] == [3, 3, 3]
-    assert forwards == [name for name in names for _ in range(3)]
-
-
-def test_a_runs_clock_starts_with_its_turn():
-    lm = scripted_lm([[A]], seconds=0.05)
-    first, second = stream_of(lm), stream_of(lm, max_new_tokens=1)
-    with closing(first), closing(second):
-        next(first)
-        second.wait_turn(0)
-        list(first)
-        next(second)
-    assert second.record().batches[0].started < 0.05
-
-
-def test_e1_stop_ends_a_run_that_waits_in_line(monkeypatch):
-    waiting = threading.Event()
-    wait = Turn.wait
-
-    def tell_and_wait(turn, timeout=None):
-        if turn.ahead:
-            waiting.set()
-        return wait(turn, timeout)
-
-    lm = scripted_lm([[A]])
-    first, second = stream_of(lm), stream_of(lm)
-    next(first)
-    monkeypatch.setattr(Turn, "wait", tell_and_wait)
-    steps = []
-    thread = threading.Thread(target=lambda: steps.extend(second))
-    thread.start()
-    try:
-        assert waiting.wait(PATIENCE)
-        second.stop()
-        thread.join(timeout=2)
-        still_waits = thread.is_alive()
-    finally:
-        first.close()
-        thread.join(PATIENCE)
-        second.close()
-    assert not still_waits
-    assert steps == []
-
-
 # Steps and their times
 
 
@@ -491,80 +360,3 @@ def test_serial_gives_the_static_ids_without_pads_or_idle_slots():
     assert measure(static).padding.wasted > 0 < measure(static).idle.wasted
     assert len(serial.steps) == figures.generated_tokens
     assert (serial.settings.engine, static.settings.engine) == ("serial", "static")
-
-
-# KV bytes
-
-
-def kept_caches(monkeypatch):
-    """Every cache that a LanguageModel makes from now on."""
-    caches = []
-    new_cache = LanguageModel.new_cache
-
-    def keep(lm):
-        caches.append(new_cache(lm))
-        return caches[-1]
-
-    monkeypatch.setattr(LanguageModel, "new_cache", keep)
-    return caches
-
-
-COLUMN = 2 * 2 * 2 * 8 * 4
-"""Bytes of one column of one row: 2 layers, keys and values, 2 heads of 8, float32."""
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_kv_bytes_of_a_small_batch_worked_out_by_hand(side):
-    lm = scripted_lm([[EOS], [A, A, EOS]])
-    engine = StaticBatchEngine(lm, padding_side=side)
-    record = engine.run(make_requests(["abc", "x"], max_new_tokens=9))
-    assert [step.kv_bytes for step in record.steps] == [
-        # Both rows are worked for: 3 + 1 real tokens, 2 pads.
-        KVBytes(live=4 * COLUMN, padding=2 * COLUMN, dead=0),
-        # Row 1 has ended and holds its 3 columns and the pad it is fed.
-        KVBytes(live=2 * COLUMN, padding=2 * COLUMN, dead=4 * COLUMN),
-        KVBytes(live=3 * COLUMN, padding=2 * COLUMN, dead=5 * COLUMN),
-    ]
-
-
-def test_kv_bytes_of_an_ended_rows_pads_are_dead():
-    record = StaticBatchEngine(scripted_lm([[A, A], [EOS]])).run(
-        make_requests(["abc", "x"], max_new_tokens=2)
-    )
-    assert record.steps[1].kv_bytes == KVBytes(live=4 * COLUMN, padding=0, dead=4 * COLUMN)
-
-
-def test_kv_bytes_of_a_sliding_window_lose_their_left_pads_first():
-    # A window of 8 keeps 7 columns; 10 and 6 tokens, so 4 pads in row 2.
-    lm = tiny_lm("mistral")
-    record = StaticBatchEngine(lm).run(
-        make_requests([[A] * 10, [B] * 6], max_new_tokens=3, ignore_eos=True)
-    )
-    assert [step.kv_bytes for step in record.steps] == [
-        KVBytes(live=13 * COLUMN, padding=1 * COLUMN, dead=0),
-        KVBytes(live=14 * COLUMN, padding=0, dead=0),
-        KVBytes(live=14 * COLUMN, padding=0, dead=0),
-    ]
-
-
-@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral", "gemma3"])
-def test_kv_bytes_add_up_to_the_tensors_of_the_cache(family, monkeypatch):
-    lm = tiny_lm(family)
-    assert not lm.has_sliding_window or family in ("mistral", "gemma3")
-    caches = kept_caches(monkeypatch)
-    prompts = ["a", "two more", "the longest of them"]
-    options = {"max_new_tokens": [12, 2, 5], "ignore_eos": True}
-    with closing(stream_of(lm, prompts, **options)) as stream:
-        for step in stream:
-            [cache] = caches
-            held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-            assert step.kv_bytes.total == held
-            assert held > 0
-            assert (step.kv_bytes.dead > 0) == (step.forward > 2)
-    assert measure(stream.record()).peak_kv_bytes == held
-
-
-def test_kv_bytes_count_pads_by_length_and_not_by_id():
-    lm = scripted_lm([[A]])
-    record = StaticBatchEngine(lm).run(make_requests([[lm.pad_id] * 3, [A]], max_new_tokens=1))
-    assert record.steps[0].kv_bytes == KVBytes(live=4 * COLUMN, padding=2 * COLUMN, dead=0)

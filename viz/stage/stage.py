@@ -20,6 +20,7 @@ class Stage(DataComponent):
             empty_state(),
             folder=FOLDER,
             name="stage",
+            scripts=["layout", "picture"],
             head=plotly_head(),
             legend=LEGEND,
             row_words=ROW_WORDS,

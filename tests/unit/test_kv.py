@@ -1,0 +1,72 @@
+"""KV bytes: what holds the cache, counted on its tensors."""
+
+from contextlib import closing
+
+import pytest
+
+from engine.metrics import measure
+from engine.requests import make_requests
+from engine.run import KVBytes
+from engine.static import StaticBatchEngine
+from tests.tiny import EOS, scripted_lm, tiny_lm
+from tests.unit.streams import A, B, kept_caches, stream_of
+
+COLUMN = 2 * 2 * 2 * 8 * 4
+"""Bytes of one column of one row: 2 layers, keys and values, 2 heads of 8, float32."""
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_kv_bytes_of_a_small_batch_worked_out_by_hand(side):
+    lm = scripted_lm([[EOS], [A, A, EOS]])
+    engine = StaticBatchEngine(lm, padding_side=side)
+    record = engine.run(make_requests(["abc", "x"], max_new_tokens=9))
+    assert [step.kv_bytes for step in record.steps] == [
+        # Both rows are worked for: 3 + 1 real tokens, 2 pads.
+        KVBytes(live=4 * COLUMN, padding=2 * COLUMN, dead=0),
+        # Row 1 has ended and holds its 3 columns and the pad it is fed.
+        KVBytes(live=2 * COLUMN, padding=2 * COLUMN, dead=4 * COLUMN),
+        KVBytes(live=3 * COLUMN, padding=2 * COLUMN, dead=5 * COLUMN),
+    ]
+
+
+def test_kv_bytes_of_an_ended_rows_pads_are_dead():
+    record = StaticBatchEngine(scripted_lm([[A, A], [EOS]])).run(
+        make_requests(["abc", "x"], max_new_tokens=2)
+    )
+    assert record.steps[1].kv_bytes == KVBytes(live=4 * COLUMN, padding=0, dead=4 * COLUMN)
+
+
+def test_kv_bytes_of_a_sliding_window_lose_their_left_pads_first():
+    # A window of 8 keeps 7 columns; 10 and 6 tokens, so 4 pads in row 2.
+    lm = tiny_lm("mistral")
+    record = StaticBatchEngine(lm).run(
+        make_requests([[A] * 10, [B] * 6], max_new_tokens=3, ignore_eos=True)
+    )
+    assert [step.kv_bytes for step in record.steps] == [
+        KVBytes(live=13 * COLUMN, padding=1 * COLUMN, dead=0),
+        KVBytes(live=14 * COLUMN, padding=0, dead=0),
+        KVBytes(live=14 * COLUMN, padding=0, dead=0),
+    ]
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral", "gemma3"])
+def test_kv_bytes_add_up_to_the_tensors_of_the_cache(family, monkeypatch):
+    lm = tiny_lm(family)
+    assert not lm.has_sliding_window or family in ("mistral", "gemma3")
+    caches = kept_caches(monkeypatch)
+    prompts = ["a", "two more", "the longest of them"]
+    options = {"max_new_tokens": [12, 2, 5], "ignore_eos": True}
+    with closing(stream_of(lm, prompts, **options)) as stream:
+        for step in stream:
+            [cache] = caches
+            held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+            assert step.kv_bytes.total == held
+            assert held > 0
+            assert (step.kv_bytes.dead > 0) == (step.forward > 2)
+    assert measure(stream.record()).peak_kv_bytes == held
+
+
+def test_kv_bytes_count_pads_by_length_and_not_by_id():
+    lm = scripted_lm([[A]])
+    record = StaticBatchEngine(lm).run(make_requests([[lm.pad_id] * 3, [A]], max_new_tokens=1))
+    assert record.steps[0].kv_bytes == KVBytes(live=4 * COLUMN, padding=2 * COLUMN, dead=0)

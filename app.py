@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -382,7 +382,6 @@ def at_least_one(text: str) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    limits = Limits()
     parser = argparse.ArgumentParser(
         prog="python app.py", description="Watch a model run prompts as a static batch."
     )
@@ -401,34 +400,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=port, help="default: the first free one from 7860")
     parser.add_argument("--share", action="store_true", help="a public link through Gradio")
     group = parser.add_argument_group("limits for one run (default in brackets)")
-    group.add_argument(
-        "--max-prompts",
-        type=at_least_one,
-        metavar="N",
-        default=limits.prompts,
-        help="prompts (%(default)s)",
-    )
-    group.add_argument(
-        "--max-prompt-characters",
-        type=at_least_one,
-        metavar="N",
-        default=limits.prompt_characters,
-        help="characters of one prompt (%(default)s)",
-    )
-    group.add_argument(
-        "--max-new-tokens",
-        type=at_least_one,
-        metavar="N",
-        default=limits.new_tokens,
-        help="token budget of one prompt (%(default)s)",
-    )
-    group.add_argument(
-        "--max-batch-size",
-        type=at_least_one,
-        metavar="N",
-        default=limits.batch_size,
-        help="rows of one batch (%(default)s)",
-    )
+    for limit in fields(Limits):
+        group.add_argument(
+            f"--max-{limit.name.replace('_', '-')}",
+            type=at_least_one,
+            metavar="N",
+            default=limit.default,
+            help="(%(default)s)",
+        )
     return parser
 
 
@@ -438,10 +417,7 @@ def main() -> None:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     shelf = ModelShelf(options.model or [DEFAULT_MODEL], device=options.device, dtype=options.dtype)
     limits = Limits(
-        prompts=options.max_prompts,
-        prompt_characters=options.max_prompt_characters,
-        new_tokens=options.max_new_tokens,
-        batch_size=options.max_batch_size,
+        **{limit.name: getattr(options, f"max_{limit.name}") for limit in fields(Limits)}
     )
     demo = build_demo(shelf, limits=limits)
     demo.launch(

@@ -45,7 +45,7 @@ PRESETS = (
         key="straggler",
         label="One straggler",
         prompts=(
-            "What is the capital of France?",
+            "What is the capital of Germany?",
             "What is the capital of Japan?",
             "Name three fruits.",
             "Tell me a story about a fox who learns to sail.",

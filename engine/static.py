@@ -190,7 +190,7 @@ class RunStream(Iterator[Step]):
         rows = ActiveBatch(self._lm, batch, [self._requests[index] for index in batch.requests])
         while rows.running and not self._stop.is_set():
             started = self._seconds()
-            tokens = rows.step()
+            tokens = _forward(rows)
             yield self._write_down(rows, tokens, started, self._seconds() - started)
 
     def _write_down(
@@ -245,6 +245,16 @@ class RunStream(Iterator[Step]):
 
     def _seconds(self) -> float:
         return time.perf_counter() - self._clock
+
+
+def _forward(rows: ActiveBatch) -> list[int | None]:
+    """One step; a model that calls exit() ends its run, not the server."""
+    try:
+        return rows.step()
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"it raised {type(error).__name__}") from None
 
 
 def _now() -> str:

@@ -135,6 +135,16 @@ def test_closing_frees_the_cache(monkeypatch):
 # Breaking
 
 
+@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit])
+def test_e5_a_model_that_exits_ends_its_run_and_no_more(kind):
+    lm = scripted_lm([[A]], before_forward=FailingOnce(3, kind("leaving")))
+    with closing(stream_of(lm)) as stream:
+        with pytest.raises(RunError, match=rf"forward 3: RuntimeError: it raised {kind.__name__}"):
+            list(stream)
+        assert len(stream.record().steps) == 2
+    assert works(lm)
+
+
 def test_e5_an_error_keeps_the_steps_before_it_and_the_next_run_works():
     lm = scripted_lm([[A]], before_forward=FailingOnce(3, ValueError("the cable fell out")))
     with closing(stream_of(lm)) as stream:

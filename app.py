@@ -28,8 +28,9 @@ import gradio as gr
 
 from engine import runfile
 from engine.errors import BatchscopeError, ModelError, RequestError, RunError
+from engine.options import add_device_options
 from engine.presets import DEFAULT_MODEL, NO_PRESET, PRESETS, Preset
-from engine.requests import Limits, check_batch_size, make_requests
+from engine.requests import DEFAULT_BUDGET, Limits, check_batch_size, make_requests
 from engine.run import Request, Run
 from engine.shelf import ModelShelf
 from engine.turns import turns_on
@@ -216,8 +217,9 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
     """The page over the models of a shelf; launch it with `launch_options()`."""
     limits = limits or Limits()
     page = Page(shelf, limits)
-    first = PRESETS[0]
-    first_prompts, first_batch_size, *_ = _preset_values(first, limits)
+    prompts, size, template, ignores_eos, heat, p, k, no_seed, side, _ = _preset_values(
+        PRESETS[0], limits
+    )
     with gr.Blocks(
         title="Batchscope", fill_width=True, analytics_enabled=False, delete_cache=(3600, 86400)
     ) as demo:
@@ -225,11 +227,11 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
         with gr.Row(elem_id="bs-screen"):
             with gr.Column(elem_id="bs-left", scale=0):
                 with gr.Column(elem_id="bs-settings"):
-                    editor = PromptEditor(first_prompts)
+                    editor = PromptEditor(prompts, default_budget=DEFAULT_BUDGET)
                     with gr.Row(elem_id="bs-presets"):
                         preset_buttons = [gr.Button(p.label, size="sm") for p in PRESETS]
                     batch_size = gr.Number(
-                        first_batch_size,
+                        size,
                         label="Batch size (slots)",
                         minimum=1,
                         maximum=limits.batch_size,
@@ -243,17 +245,18 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
                         elem_classes="bs-inline",
                     )
                     with gr.Row(elem_id="bs-switches"):
-                        chat_template = gr.Checkbox(first.chat_template, label="Chat template")
-                        ignore_eos = gr.Checkbox(first.ignore_eos, label="Ignore EOS")
+                        chat_template = gr.Checkbox(template, label="Chat template")
+                        ignore_eos = gr.Checkbox(ignores_eos, label="Ignore EOS")
                     with gr.Accordion("Sampling, padding side", open=False):
-                        padding_side = gr.Radio(
-                            ["left", "right"], value="left", label="Padding side"
-                        )
-                        temperature = _number("Temperature (0: greedy)", first.temperature, 0.1)
-                        top_p = _number("Top-p (1: off)", 1.0, 0.05)
-                        top_k = _number("Top-k (0: off)", 0, 1)
+                        padding_side = gr.Radio(["left", "right"], value=side, label="Padding side")
+                        temperature = _number("Temperature (0: greedy)", heat, 0.1)
+                        top_p = _number("Top-p (1: off)", p, 0.05)
+                        top_k = _number("Top-k (0: off)", k, 1)
                         seed = gr.Textbox(
-                            label="Seed", placeholder="drawn anew", elem_classes="bs-inline"
+                            no_seed,
+                            label="Seed",
+                            placeholder="drawn anew",
+                            elem_classes="bs-inline",
                         )
                 with gr.Row(elem_id="bs-buttons"):
                     run = gr.Button("Run", elem_id="bs-run", variant="primary", scale=2)
@@ -392,10 +395,7 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"a model that visitors may choose: {DEFAULT_MODEL} (embedded, default), a hub id, "
         "a folder, or a .gguf file; repeatable",
     )
-    parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, mps")
-    parser.add_argument(
-        "--dtype", default="auto", choices=["auto", "float32", "bfloat16", "float16"]
-    )
+    add_device_options(parser)
     parser.add_argument("--host", help="address to listen on (default loopback)")
     parser.add_argument("--port", type=port, help="default: the first free one from 7860")
     parser.add_argument("--share", action="store_true", help="a public link through Gradio")

@@ -12,6 +12,7 @@ from pathlib import Path
 from engine import runfile
 from engine.errors import BatchscopeError, RecordError, RequestError
 from engine.metrics import Row, measure
+from engine.options import add_device_options
 from engine.presets import DEFAULT_MODEL, NO_PRESET, PRESETS, Preset
 from engine.requests import (
     DEFAULT_BUDGET,
@@ -106,10 +107,7 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
         metavar="M",
         help=f"{DEFAULT_MODEL} (embedded, default), a hub id, a folder, or a .gguf file",
     )
-    model.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, mps")
-    model.add_argument(
-        "--dtype", default="auto", choices=["auto", "float32", "bfloat16", "float16"]
-    )
+    add_device_options(model)
     run.add_argument("--json", type=Path, metavar="OUT", help="save the run's record")
     run.set_defaults(command=run_command)
 

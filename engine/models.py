@@ -23,6 +23,7 @@ from transformers import (
 from transformers.cache_utils import CacheLayerMixin
 
 from engine.errors import ModelError, first_line
+from engine.masks import sliding_window
 from engine.presets import DEFAULT_MODEL
 from engine.run import ModelInfo
 from engine.sources import find_files
@@ -78,7 +79,7 @@ class LanguageModel:
 
     @cached_property
     def has_sliding_window(self) -> bool:
-        return any(getattr(layer, "is_sliding", False) for layer in self._cache_layers)
+        return any(sliding_window(layer) is not None for layer in self._cache_layers)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

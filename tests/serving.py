@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -158,3 +160,11 @@ def _apply_edits(value: Any, edits: list[Any]) -> Any:
         elif action == "delete":
             del target[last]
     return holder["value"]
+
+
+def wait_for(condition: Callable[[], bool], *, seconds: float = 20) -> None:
+    """Until a condition holds; fails if it never does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never came true"
+        threading.Event().wait(0.01)

@@ -1,7 +1,6 @@
 """The page in a browser: the editor, Stop, leaving, markup, small screens, both themes."""
 
 import io
-import time
 
 import pytest
 from PIL import Image
@@ -9,7 +8,7 @@ from playwright.sync_api import expect
 
 from engine.turns import turns_on
 from tests.browser.wire import Wire
-from tests.serving import served
+from tests.serving import served, wait_for
 from tests.tiny import EOS, scripted_lm, token_ids
 from viz import theme as colours
 
@@ -136,9 +135,7 @@ def test_e2_closing_the_tab_stops_the_engine(url, slow, open_page, stage_of):
         stage.wait("view.batches[0].times.length >= 5")
         page.close()
         left_at = len(slow.model.calls)
-    deadline = time.monotonic() + 20
-    while len(turns_on("cpu")):
-        assert time.monotonic() < deadline
+    wait_for(lambda: len(turns_on("cpu")) == 0)
     assert len(slow.model.calls) <= left_at + 2
 
 

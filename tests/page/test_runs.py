@@ -2,7 +2,6 @@
 
 import itertools
 import threading
-import time
 
 import httpx
 import pytest
@@ -11,7 +10,7 @@ from engine import runfile
 from engine.metrics import measure
 from engine.requests import Limits
 from engine.turns import turns_on
-from tests.serving import Visitor, rows_of, served
+from tests.serving import Visitor, rows_of, served, wait_for
 from tests.tiny import EOS, scripted_lm, token_ids
 
 HELLO = token_ids("hello brave new world, and then some more of it")
@@ -24,13 +23,6 @@ def saved_run(visitor, frame):
 
 def lines(log):
     return log.split("\n")[:-1]
-
-
-def wait_for(condition, *, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        threading.Event().wait(0.01)
 
 
 @pytest.fixture

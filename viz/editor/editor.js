@@ -3,7 +3,6 @@
 const list = find("rows");
 const box = find("paste-box");
 const pasted = box.querySelector("textarea");
-const DEFAULT_BUDGET = 32;
 const KEPT = "batchscope-prompts"; // outlives a reload of this tab, and nothing else
 
 function fit(area) {
@@ -60,7 +59,7 @@ function show(value) {
 
 function lastBudget() {
   const input = list.lastElementChild?.querySelector("input");
-  return (input && readBudget(input)) || DEFAULT_BUDGET;
+  return (input && readBudget(input)) || props.default_budget;
 }
 
 function pastePrompts(replace) {

@@ -24,8 +24,10 @@ class PromptEditor(DataComponent):
     """An editable list. `submit` fires on Ctrl+Enter in a prompt, `replaced` when the whole list
     has become another one (pasted, or kept from before a reload)."""
 
-    def __init__(self, value: list[dict[str, Any]], **options: Any) -> None:
-        super().__init__(value, folder=FOLDER, name="editor", **options)
+    def __init__(self, value: list[dict[str, Any]], *, default_budget: int, **options: Any) -> None:
+        super().__init__(
+            value, folder=FOLDER, name="editor", default_budget=default_budget, **options
+        )
 
     def api_info(self) -> dict[str, Any]:
         return {

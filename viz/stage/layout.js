@@ -23,7 +23,10 @@ function readState(value) {
     const over = value.status !== "running" || batch.requests.every((r) => value.ends[r]);
     const budget = Math.max(...batch.requests.map((r) => value.budgets[r]));
     const width = over ? times.length : budget;
-    return { ...batch, index, times, width, promptWidth: Math.max(...batch.lengths) };
+    const promptWidth = Math.max(...batch.lengths);
+    const pads = batch.lengths.map((length) => promptWidth - length);
+    const firstReal = pads.map((count) => (value.side === "left" ? count : 0));
+    return { ...batch, index, times, width, promptWidth, pads, firstReal };
   });
   const shown = value.status === "running" ? batches : batches.filter((b) => b.times.length);
   const columns = shown.reduce((sum, b) => sum + b.promptWidth + b.width, 0);
@@ -43,18 +46,20 @@ function readState(value) {
   return { value, rows, batches: shown, slots, gap, columns: Math.max(1, x - 2 * gap) };
 }
 
+// Which real token of a slot's prompt stands in column k of the prefill; null for a pad.
+function realPlace(batch, slot, k) {
+  const place = k - batch.firstReal[slot];
+  return place >= 0 && place < batch.lengths[slot] ? place : null;
+}
+
 // The picture: z[slot][column] is a state's code, null where there is no slot.
-function cells({ value, rows, batches, slots, columns }) {
+function cells({ rows, batches, slots, columns }) {
   const z = Array.from({ length: slots }, () => new Array(columns).fill(null));
   for (const batch of batches) {
     batch.requests.forEach((request, slot) => {
       const row = z[slot];
-      const real = batch.lengths[slot];
-      const pads = batch.promptWidth - real;
-      const firstReal = value.side === "left" ? pads : 0;
       for (let k = 0; k < batch.promptWidth; k++) {
-        const isReal = k >= firstReal && k < firstReal + real;
-        const state = isReal ? "active" : "padded";
+        const state = realPlace(batch, slot, k) === null ? "padded" : "active";
         row[batch.promptStart + k] = CODES[batch.times.length ? state : "planned"];
       }
       for (let k = 0; k < batch.width; k++) {

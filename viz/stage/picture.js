@@ -150,10 +150,9 @@ function describe(slot, column) {
   const who = `Request ${request + 1}, slot ${slot + 1}`;
   const time = (k) => (k < batch.times.length ? `${batch.times[k]} ms for all rows` : "not yet");
   if (column < batch.start) {
-    const pads = batch.promptWidth - batch.lengths[slot];
-    const place = column - batch.promptStart - (view.value.side === "left" ? pads : 0);
-    const real = place >= 0 && place < batch.lengths[slot];
-    const what = real ? `prompt token ${place + 1} of ${batch.lengths[slot]}` : "padding";
+    const place = realPlace(batch, slot, column - batch.promptStart);
+    const token = `prompt token ${place + 1} of ${batch.lengths[slot]}`;
+    const what = place === null ? "padding" : token;
     return column < batch.promptStart + batch.promptWidth
       ? [who, `Step 1, prefill: ${what}`, time(0)]
       : [];

@@ -81,7 +81,7 @@ function drawTable() {
       request + 1,
       batch.index + 1,
       batch.lengths[slot],
-      batch.promptWidth - batch.lengths[slot],
+      batch.pads[slot],
       rows[request].tokens.length,
       batch.times.length - rows[request].tokens.length,
       rowWords(request),

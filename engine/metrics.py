@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.run import Batch, End, KVBytes, Run, Step
+from engine.run import Batch, End, KVBytes, Run, Status, Step, until
 
 
 class Waste(NamedTuple):
@@ -86,27 +86,7 @@ def columns(run: Run, batch: int) -> list[Step]:
 
 def rows(run: Run) -> tuple[Row, ...]:
     """One Row per request, in the order of the requests."""
-    return tuple(
-        _row(run, batch, slot, steps)
-        for batch in run.batches
-        for steps in [columns(run, batch.index)]
-        for slot in range(len(batch.requests))
-    )
-
-
-def _row(run: Run, batch: Batch, slot: int, steps: Sequence[Step]) -> Row:
-    generated = sum(step.tokens[slot] is not None for step in steps)
-    last = steps[generated - 1] if generated else None
-    unfinished: dict[str, End] = {"stopped": "cancelled", "error": "error"}
-    return Row(
-        request=batch.requests[slot],
-        batch=batch,
-        slot=slot,
-        generated=generated,
-        end=(last and last.ends[slot]) or unfinished.get(run.status),
-        first_token_at=steps[0].finished if last else None,
-        last_token_at=last.finished if last else None,
-    )
+    return _tally(run).rows(run.status)
 
 
 @dataclass(frozen=True)
@@ -138,38 +118,108 @@ def measure(run: Run) -> Figures:
     decode forwards over their time; prompt tok/s is real prompt tokens over prefill time.
     Batches that have not started are in no figure.
     """
-    table = rows(run)
-    started = {step.batch for step in run.steps}
-    seated = [row for row in table if row.batch.index in started]
-    prefill_seconds = sum(step.seconds for step in run.steps if step.phase == "prefill")
-    decode_seconds = sum(step.seconds for step in run.steps if step.phase == "decode")
-    wall_seconds = run.steps[-1].finished if run.steps else 0.0
-    prompt_tokens = sum(row.prompt_tokens for row in seated)
-    generated = sum(row.generated for row in seated)
-    decoded = sum(row.generated - 1 for row in seated if row.generated)
-    return Figures(
-        rows=table,
-        prompt_tokens=prompt_tokens,
-        generated_tokens=generated,
-        wall_seconds=wall_seconds,
-        prefill_seconds=prefill_seconds,
-        decode_seconds=decode_seconds,
-        output_tokens_per_second=_ratio(generated, wall_seconds),
-        decode_tokens_per_second=_ratio(decoded, decode_seconds),
-        prompt_tokens_per_second=_ratio(prompt_tokens, prefill_seconds),
-        mean_waited=_mean(row.waited for row in seated),
-        mean_ttft=_mean(row.ttft for row in seated),
-        mean_tpot=_mean(row.tpot for row in seated),
-        padding=padding_waste(
-            batch.prompt_lengths for batch in run.batches if batch.index in started
-        ),
-        idle=idle_waste(
-            [row.generated for row in seated if row.batch.index == batch.index]
-            for batch in run.batches
-        ),
-        kv_bytes=run.steps[-1].kv_bytes if run.steps else KVBytes(0, 0, 0),
-        peak_kv_bytes=max((step.kv_bytes.total for step in run.steps), default=0),
-    )
+    return _tally(run).figures(run.status)
+
+
+def history(run: Run) -> Iterator[Figures]:
+    """`measure(until(run, k))` for k = 0 to the last step, in one pass."""
+    tally = _Tally(until(run, 0).batches)
+    for step, batch in zip(run.steps, _batch_of_each_step(run), strict=True):
+        yield tally.figures("running")
+        tally.seat(batch)
+        tally.add(step)
+    yield _tally(run).figures(run.status)
+
+
+def _batch_of_each_step(run: Run) -> Iterator[Batch]:
+    return (run.batches[step.batch] for step in run.steps)
+
+
+def _tally(run: Run) -> _Tally:
+    tally = _Tally(run.batches)
+    for step in run.steps:
+        tally.add(step)
+    return tally
+
+
+class _Tally:
+    """Adds up steps, one after another, until someone asks for rows or figures."""
+
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self._batches = list(batches)
+        requests = sum(len(batch.requests) for batch in self._batches)
+        self._generated = [0] * requests
+        self._ends: list[End | None] = [None] * requests
+        self._first: list[float | None] = [None] * requests
+        self._last: list[float | None] = [None] * requests
+        self._seconds = {"prefill": 0.0, "decode": 0.0}
+        self._wall = 0.0
+        self._kv = KVBytes(0, 0, 0)
+        self._peak = 0
+        self._started: set[int] = set()
+
+    def seat(self, batch: Batch) -> None:
+        """Put a batch that has started in the place of what was planned."""
+        self._batches[batch.index] = batch
+
+    def add(self, step: Step) -> None:
+        seats = self._batches[step.batch].requests
+        for request, token, end in zip(seats, step.tokens, step.ends, strict=True):
+            if token is not None:
+                self._generated[request] += 1
+                self._ends[request] = end
+                self._last[request] = step.finished
+                if step.forward == 1:
+                    self._first[request] = step.finished
+        self._started.add(step.batch)
+        self._seconds[step.phase] += step.seconds
+        self._wall = step.finished
+        self._kv = step.kv_bytes
+        self._peak = max(self._peak, step.kv_bytes.total)
+
+    def rows(self, status: Status) -> tuple[Row, ...]:
+        unfinished: dict[str, End] = {"stopped": "cancelled", "error": "error"}
+        return tuple(
+            Row(
+                request=request,
+                batch=batch,
+                slot=slot,
+                generated=self._generated[request],
+                end=self._ends[request] or unfinished.get(status),
+                first_token_at=self._first[request],
+                last_token_at=self._last[request],
+            )
+            for batch in self._batches
+            for slot, request in enumerate(batch.requests)
+        )
+
+    def figures(self, status: Status) -> Figures:
+        table = self.rows(status)
+        seated = [row for row in table if row.batch.index in self._started]
+        prompt_tokens = sum(row.prompt_tokens for row in seated)
+        generated = sum(row.generated for row in seated)
+        decoded = sum(row.generated - 1 for row in seated if row.generated)
+        started = [batch for batch in self._batches if batch.index in self._started]
+        return Figures(
+            rows=table,
+            prompt_tokens=prompt_tokens,
+            generated_tokens=generated,
+            wall_seconds=self._wall,
+            prefill_seconds=self._seconds["prefill"],
+            decode_seconds=self._seconds["decode"],
+            output_tokens_per_second=_ratio(generated, self._wall),
+            decode_tokens_per_second=_ratio(decoded, self._seconds["decode"]),
+            prompt_tokens_per_second=_ratio(prompt_tokens, self._seconds["prefill"]),
+            mean_waited=_mean(row.waited for row in seated),
+            mean_ttft=_mean(row.ttft for row in seated),
+            mean_tpot=_mean(row.tpot for row in seated),
+            padding=padding_waste(batch.prompt_lengths for batch in started),
+            idle=idle_waste(
+                [self._generated[request] for request in batch.requests] for batch in started
+            ),
+            kv_bytes=self._kv,
+            peak_kv_bytes=self._peak,
+        )
 
 
 def _ratio(amount: float, seconds: float) -> float | None:

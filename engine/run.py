@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 SCHEMA_VERSION = 1
@@ -140,3 +140,32 @@ class Run:
     status: Status
     error: str | None = None
     schema_version: int = SCHEMA_VERSION
+
+
+def until(run: Run, steps: int) -> Run:
+    """The run as it stood after so many of its steps; with all of them, the run itself."""
+    if not 0 <= steps <= len(run.steps):
+        raise ValueError(f"step {steps} of {len(run.steps)}")
+    if steps == len(run.steps):
+        return run
+    kept = run.steps[:steps]
+    started = {step.batch for step in kept}
+    return replace(
+        run,
+        batches=tuple(
+            batch if batch.index in started else replace(batch, started=None)
+            for batch in run.batches
+        ),
+        steps=kept,
+        texts=_texts_after(run, kept),
+        status="running",
+        error=None,
+    )
+
+
+def _texts_after(run: Run, steps: tuple[Step, ...]) -> tuple[str, ...]:
+    pieces: list[list[str]] = [[] for _ in run.requests]
+    for step in steps:
+        for request, piece in zip(run.batches[step.batch].requests, step.pieces, strict=True):
+            pieces[request].append(piece)
+    return tuple("".join(text) for text in pieces)

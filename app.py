@@ -2,9 +2,10 @@
 
 python app.py                          the default model, http://127.0.0.1:7860
 python app.py --model Qwen/Qwen3-0.6B  any hub id, folder or .gguf file
-"""
 
-from __future__ import annotations
+`demo` is the page as a Gradio Space takes it. The annotations of the endpoints are what their
+clients see of them, so they are not postponed in this file.
+"""
 
 import os
 
@@ -13,67 +14,66 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 
 import argparse
 import itertools
+import json
 import logging
-import tempfile
 import threading
-import time
-from collections.abc import Generator, Iterator
-from contextlib import closing
-from dataclasses import fields, replace
-from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields, replace
+from typing import Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 
+# Before anything that brings torch, which ZeroGPU changes.
+from engine.live import ON_ZERO_GPU, WAIT_SECONDS, Waiting
+
+# isort: split
 import gradio as gr
+from gradio.context import get_blocks_context
+from gradio.utils import get_function_description
+from gradio_client.utils import python_type_to_json_schema
 
 from engine import runfile
-from engine.errors import BatchscopeError, ModelError, RequestError, RunError
+from engine.errors import BatchscopeError, ModelError, RequestError
+from engine.host import Host
 from engine.options import add_device_options
+from engine.orders import Order, read_link
 from engine.presets import DEFAULT_MODEL, NO_PRESET, PRESETS, Preset
-from engine.requests import DEFAULT_BUDGET, Limits, check_batch_size, make_requests
-from engine.run import Request, Run
+from engine.requests import DEFAULT_BUDGET, Limits
+from engine.run import PaddingSide, Run
 from engine.shelf import ModelShelf
-from engine.turns import turns_on
-from engine.visitors import StillRunningError, StopFlags
+from engine.visitors import MAX_RUNS, StillRunningError
 from viz.assets import allow_assets
-from viz.editor.editor import PromptEditor, editor_value
+from viz.editor.editor import COPY_LINK, PromptEditor, editor_value
+from viz.export import Theme, export_text
 from viz.page.page import CSS_PATHS, Notice, NoticeKind, TitleLine, notice
 from viz.stage.stage import Stage
 from viz.stage.state import caption, stage_state
 from viz.theme import FONT, css_variables
 from viz.words import plural
 
-if TYPE_CHECKING:
-    from engine.models import LanguageModel
-
 log = logging.getLogger("batchscope.page")
-
-FRAME_SECONDS = 0.1
-WAIT_SECONDS = 0.5
-MAX_WAITING = 20
 
 run_numbers = itertools.count(1)
 
+ExportFormat = Literal["svg", "html", "json", "csv", "trace"]
+
 
 class Page:
-    """What the page's events need: the models, the limits, and who runs what."""
+    """What the page's events do."""
 
-    def __init__(self, shelf: ModelShelf, limits: Limits) -> None:
-        self.shelf = shelf
-        self.limits = limits
-        self.flags = StopFlags()
+    def __init__(self, host: Host) -> None:
+        self.host = host
 
     def load(self, model: str) -> Iterator[list[Any]]:
         """Say how far the model is until it is there -> title line, notice."""
         try:
-            loading = self.shelf.start(model)
+            loading = self.host.loading(model)
             for message in loading.messages(threading.Event(), WAIT_SECONDS):
                 yield [gr.skip(), notice(message)]
             lm = loading.result()
         except ModelError as error:
             yield [gr.skip(), notice(str(error), "error")]
         else:
-            yield [{"caption": caption(lm.info)}, notice(_notes(lm))]
+            yield [{"caption": caption(lm.info)}, notice(self._notes(model))]
 
     def run(
         self,
@@ -91,101 +91,219 @@ class Page:
     ) -> Iterator[list[Any]]:
         """Run the prompts and stream the picture.
 
-        One yield is a value for each of: stage, notice, Run, Stop, Save. Frames come at most ten
-        a second, always of the newest state, and once at the end. Gradio may draw each from
+        One yield is a value for each of: stage, notice, Run, Stop. Frames come at most ten a
+        second, always of the newest state, and once at the end. Gradio may draw each from
         another thread and closes the generator when the visitor leaves.
         """
+        key = f"run-{next(run_numbers)}"
+        drawn = False
         try:
-            with self.flags.flag(request.session_hash) as stop:
-                yield _outputs(text="Starting", busy=True)
-                requests = self._requests(
-                    prompts,
-                    temperature=temperature,
-                    top_p=top_p,
-                    top_k=top_k,
-                    seed=None if seed == "" else seed,
-                    ignore_eos=ignore_eos,
-                )
-                size = check_batch_size(batch_size, self.limits)
-                loading = self.shelf.start(model)
-                for message in loading.messages(stop, WAIT_SECONDS):
-                    yield _outputs(text=message)
-                if stop.is_set():
+            for frame in self.host.run(
+                request.session_hash,
+                **_typed(prompts),
+                model=model,
+                batch_size=batch_size,
+                chat_template=chat_template,
+                ignore_eos=ignore_eos,
+                temperature=temperature,
+                top_p=top_p,
+                top_k=top_k,
+                seed=None if seed == "" else seed,
+                padding_side=padding_side,
+            ):
+                if frame is None:
                     yield _outputs(text="Stopped.", busy=False)
-                    return
-                run, key = yield from self._stream(
-                    loading.result(),
-                    requests,
-                    stop,
-                    batch_size=size,
-                    padding_side=padding_side,
-                    chat_template=chat_template,
-                )
-            # Outside the flag: with the last frame the visitor may press Run again.
-            yield from _last_frame(run, key)
+                elif isinstance(frame, Run):
+                    yield _outputs(
+                        stage=stage_state(frame, key=key),
+                        text=None if drawn else self._notes(model),
+                        busy=frame.status == "running",
+                    )
+                    drawn = True
+                else:
+                    yield _outputs(text=_in_words(frame), busy=True)
         except StillRunningError as error:
             yield _outputs(text=str(error), kind="error")
-        except BatchscopeError as error:
-            yield _outputs(text=str(error), kind="error", busy=False)
-        except Exception:
-            log.exception("a run failed outside the engine")
-            yield _outputs(
-                text="Something went wrong on the server; its log says what.",
-                kind="error",
-                busy=False,
-            )
+        except Exception as error:
+            yield _outputs(text=_sentence(error), kind="error", busy=False)
 
     def stop(self, request: gr.Request) -> None:
-        """End the visitor's own runs after the forward under way."""
-        self.flags.stop(request.session_hash)
+        """End the visitor's own run after the forward under way."""
+        self.host.stop(request.session_hash)
 
-    def _requests(self, prompts: object, **options: Any) -> list[Request]:
-        rows = prompts if isinstance(prompts, list) else []
-        if not all(isinstance(row, dict) and isinstance(row.get("prompt"), str) for row in rows):
-            raise RequestError('Prompts must be a list of {"prompt": text, "max_new_tokens": n}.')
-        return make_requests(
-            [row["prompt"] for row in rows],
-            max_new_tokens=[row.get("max_new_tokens") for row in rows],
-            limits=self.limits,
-            **options,
+    def open_link(self, question: Any) -> dict[str, Any]:
+        """What the editor shows and says of a link that the page was opened with."""
+        try:
+            order = read_link(_link_in(question), self.host.limits)
+        except RequestError as error:
+            return notice(str(error), "error")
+        names = self.host.shelf.names
+        said = notice("Filled in from the link: press Run.")
+        if order.model not in (None, *names):
+            said = notice(
+                f"The link names the model {order.model!r:.60}, which is not offered here: "
+                f"{names[0]} is chosen.",
+                "error",
+            )
+        rows = editor_value(
+            [request.prompt for request in order.requests],
+            [request.max_new_tokens for request in order.requests],
         )
+        return {"prompts": rows, **said}
 
-    def _stream(
+    def linked_settings(self, event: gr.EventData) -> list[Any]:
+        """The model and the settings that belong to the prompts of such a link."""
+        order = read_link(_link_in(event._data), self.host.limits)
+        names = self.host.shelf.names
+        return [order.model if order.model in names else names[0], *_settings_of(order)]
+
+    def _notes(self, model: str) -> str:
+        notes = self.host.loading(model).result().notes
+        return f"Note: {'; '.join(notes)}." if notes else ""
+
+
+class Update(TypedDict):
+    """What a script sees of a run under way."""
+
+    status: str
+    step: int
+    texts: list[str]
+
+
+class Endpoints:
+    """What scripts call by name, for example through gradio_client."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def run(
         self,
-        lm: LanguageModel,
-        requests: list[Request],
-        stop: threading.Event,
-        **settings: Any,
-    ) -> Generator[list[Any], None, tuple[Run, str]]:
-        """Yield the frames of a run; returns its record and key."""
-        from engine.static import StaticBatchEngine
+        prompts: list[str],
+        max_new_tokens: int | list[int] = DEFAULT_BUDGET,
+        model: str | None = None,
+        batch_size: int | None = None,
+        chat_template: bool = True,
+        ignore_eos: bool = False,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        seed: int | None = None,
+        padding_side: PaddingSide = "left",
+        request: gr.Request | None = None,
+    ) -> Iterator[Update]:
+        """Run prompts as static batches. Streams {"status", "step", "texts"} while it runs; the
+        last one, and the result, is the whole record of the run, which has these keys too: the
+        content of a saved run, to open in the page or with engine.runfile.
 
-        line = turns_on(lm.device)
-        if len(line) > MAX_WAITING:
-            raise RequestError(f"{len(line) - 1} runs are waiting already: try again in a minute.")
-        key = f"run-{next(run_numbers)}"
-        with closing(StaticBatchEngine(lm, **settings).stream(requests, stop=stop)) as stream:
-            while not stream.wait_turn(WAIT_SECONDS):
-                yield _outputs(text=f"Waiting: {plural(stream.ahead, 'run')} before yours.")
-            yield _outputs(stage=stage_state(stream.record(), key=key), text=_notes(lm))
-            drawn = time.monotonic()
-            try:
-                for _ in stream:
-                    if time.monotonic() - drawn >= FRAME_SECONDS:
-                        yield _outputs(stage=stage_state(stream.record(), key=key))
-                        drawn = time.monotonic()
-            except RunError as error:
-                log.warning("%s ended early: %s", key, error)
-            return stream.record(), key
+        Parameters:
+            prompts: one text per request
+            max_new_tokens: the token budget, one number or one per prompt
+            model: a name out of /models; null is the first
+            batch_size: slots; more prompts make consecutive batches; null is all in one
+            chat_template: whether each prompt is a message to a chat model
+            ignore_eos: whether every row uses its whole budget
+            temperature: 0 is greedy
+            top_p: 1 is off
+            top_k: 0 is off
+            seed: of the random numbers; null draws one, which the record tells
+            padding_side: left or right
+        """
+        frame = None
+        with _one_sentence():
+            for frame in self.host.run(
+                request.session_hash,
+                prompts=prompts,
+                max_new_tokens=max_new_tokens,
+                model=model,
+                batch_size=batch_size,
+                chat_template=chat_template,
+                ignore_eos=ignore_eos,
+                temperature=temperature,
+                top_p=top_p,
+                top_k=top_k,
+                seed=seed,
+                padding_side=padding_side,
+            ):
+                if isinstance(frame, Run) and frame.status != "running":
+                    yield asdict(frame)
+                elif isinstance(frame, Run):
+                    yield {"status": "running", "step": len(frame.steps), "texts": frame.texts}
+                elif frame is not None:
+                    yield {"status": "waiting", "step": 0, "texts": []}
+            if frame is None:
+                raise RequestError("Stopped before the model was there.")
+
+    def stop(self, request: gr.Request) -> None:
+        """End one's own run after the forward under way; its rows end as "cancelled"."""
+        self.host.stop(request.session_hash)
+
+    def models(self) -> list[str]:
+        """The names of the models that this host offers, the one it starts with first."""
+        return list(self.host.shelf.names)
+
+    def export(self, run: dict[str, Any], format: ExportFormat, theme: Theme = "light") -> str:
+        """A run as the text of a file to take away.
+
+        Parameters:
+            run: the result of /run, or the content of a saved run
+            format: svg, html, json, csv, or trace (for Perfetto)
+            theme: light or dark
+        """
+        with _one_sentence():
+            return export_text(runfile.loads(json.dumps(run)), format, theme=theme)
 
 
-def _last_frame(run: Run, key: str) -> Iterator[list[Any]]:
-    """The finished picture, with the run's record to save."""
-    with tempfile.TemporaryDirectory() as folder:
-        # Gradio copies the file into its cache before it draws the generator on.
-        file = Path(folder) / f"batchscope-{datetime.now():%Y%m%d-%H%M%S}.json"
-        runfile.save(run, file)
-        yield _outputs(stage=stage_state(run, key=key), busy=False, file=file)
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Failures as what Gradio tells a client, and only the client that called."""
+    try:
+        yield
+    except Exception as error:
+        raise gr.Error(_sentence(error), print_exception=False) from error
+
+
+def _sentence(error: Exception) -> str:
+    """What to tell a visitor about whatever went wrong."""
+    if isinstance(error, BatchscopeError):
+        return str(error)
+    if isinstance(error, gr.Error):  # ZeroGPU has no GPU to lend, or none for this visitor
+        return str(error.message)
+    log.error("a run failed outside the engine", exc_info=error)
+    return "Something went wrong on the server; its log says what."
+
+
+def _endpoint(function: Callable[..., Any], **options: Any) -> None:
+    """`gr.api`, which also tells its clients what the function's docstring says of each argument,
+    and the type of what it streams."""
+    gr.api(function, api_name=function.__name__, **options)
+    event = list(get_blocks_context().fns.values())[-1]
+    _, said, _ = get_function_description(function)
+    for component, words in zip(event.inputs, said.values(), strict=False):
+        component._api_info |= {"additional_description": words}
+    returned = get_type_hints(function)["return"]
+    if get_origin(returned) is Iterator:
+        event.outputs[0]._api_info = python_type_to_json_schema(*get_args(returned))
+
+
+def _link_in(question: object) -> str:
+    return str(question.get("link")) if isinstance(question, dict) else ""
+
+
+def _typed(rows: object) -> dict[str, Any]:
+    """The prompt list's value as prompts and token budgets."""
+    rows = rows if isinstance(rows, list) else []
+    if not all(isinstance(row, dict) and isinstance(row.get("prompt"), str) for row in rows):
+        raise RequestError('Prompts must be a list of {"prompt": text, "max_new_tokens": n}.')
+    return {
+        "prompts": [row["prompt"] for row in rows],
+        "max_new_tokens": [row.get("max_new_tokens") for row in rows],
+    }
+
+
+def _in_words(frame: str | Waiting) -> str:
+    if isinstance(frame, Waiting):
+        return f"Waiting: {plural(frame.ahead, 'run')} before yours."
+    return frame
 
 
 def _outputs(
@@ -194,40 +312,51 @@ def _outputs(
     text: str | None = None,
     kind: NoticeKind = "info",
     busy: bool | None = None,
-    file: Path | None = None,
 ) -> list[Any]:
-    """Values for stage, notice, Run, Stop and Save; what is not given stays as it is."""
+    """Values for stage, notice, Run and Stop; what is not given stays as it is."""
     skip = gr.skip()
-    # A new run's first picture takes the place of the last, and with it of its file.
-    save = gr.DownloadButton(interactive=False) if stage else skip
     return [
         skip if stage is None else stage,
         skip if text is None else notice(text, kind),
         skip if busy is None else gr.Button("Running…" if busy else "Run", interactive=not busy),
         skip if busy is None else gr.Button(interactive=busy),
-        gr.DownloadButton(value=str(file), interactive=True) if file else save,
     ]
 
 
-def _notes(lm: LanguageModel) -> str:
-    return f"Note: {'; '.join(lm.notes)}." if lm.notes else ""
+class Demo(gr.Blocks):
+    """Blocks that bring their looks along, whoever launches them."""
+
+    def launch(self, **options: Any) -> tuple[Any, str, str]:
+        return super().launch(**launch_options() | options)
 
 
-def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
-    """The page over the models of a shelf; launch it with `launch_options()`."""
+def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> Demo:
+    """The page over the models of a shelf."""
     limits = limits or Limits()
-    page = Page(shelf, limits)
+    host = Host(shelf, limits)
+    page, endpoints = Page(host), Endpoints(host)
+
+    def open_link(question: Any) -> dict[str, Any]:  # Gradio marks it, which a method won't bear
+        return page.open_link(question)
+
     prompts, size, template, ignores_eos, heat, p, k, no_seed, side, _ = _preset_values(
         PRESETS[0], limits
     )
-    with gr.Blocks(
+    with Demo(
         title="Batchscope", fill_width=True, analytics_enabled=False, delete_cache=(3600, 86400)
     ) as demo:
+        # Before the page's own events, which may not take their names.
+        _endpoint(endpoints.run, concurrency_limit=None)
+        _endpoint(endpoints.stop, queue=False)
+        _endpoint(endpoints.models, queue=False)
+        _endpoint(endpoints.export, queue=False)
         title = TitleLine()
         with gr.Row(elem_id="bs-screen"):
             with gr.Column(elem_id="bs-left", scale=0):
                 with gr.Column(elem_id="bs-settings"):
-                    editor = PromptEditor(prompts, default_budget=DEFAULT_BUDGET)
+                    editor = PromptEditor(
+                        prompts, default_budget=DEFAULT_BUDGET, open_link=open_link
+                    )
                     with gr.Row(elem_id="bs-presets"):
                         preset_buttons = [gr.Button(p.label, size="sm") for p in PRESETS]
                     batch_size = gr.Number(
@@ -261,7 +390,6 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
                 with gr.Row(elem_id="bs-buttons"):
                     run = gr.Button("Run", elem_id="bs-run", variant="primary", scale=2)
                     stop = gr.Button("Stop", elem_id="bs-stop", interactive=False)
-                    save = gr.DownloadButton("Save", elem_id="bs-save", interactive=False)
                 line = Notice()
             with gr.Column(elem_id="bs-right"):
                 stage = Stage()
@@ -276,48 +404,42 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> gr.Blocks:
             seed,
             padding_side,
         ]
+        at_once = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
         # preprocess=False: Gradio's own refusals are toasts that would render what was typed as
         # markup; the page checks every value itself and answers in one plain sentence.
+        streams = {
+            "preprocess": False,
+            "show_progress": "hidden",
+            "concurrency_limit": None,
+            "api_visibility": "private",
+        }
         gr.on(
             [run.click, editor.submit],
             page.run,
             inputs=[editor, model, *settings],
-            outputs=[stage, line, run, stop, save],
-            preprocess=False,
-            show_progress="hidden",
-            concurrency_limit=None,
+            outputs=[stage, line, run, stop],
             trigger_mode="once",
-            api_name="run",
+            api_name="press_run",
+            **streams,
         )
-        stop.click(page.stop, queue=False, show_progress="hidden", api_name="stop")
+        stop.click(page.stop, api_name="press_stop", **at_once)
         # A closed tab also closes the generator, but only at its next frame.
         demo.unload(page.stop)
-        gr.on(
-            [demo.load, model.input],
-            page.load,
-            inputs=[model],
-            outputs=[title, line],
-            preprocess=False,
-            show_progress="hidden",
-            concurrency_limit=None,
-            api_visibility="private",
-        )
+        gr.on([demo.load, model.input], page.load, inputs=[model], outputs=[title, line], **streams)
         for button, preset in zip(preset_buttons, PRESETS, strict=True):
             button.click(
                 lambda preset=preset: _preset_values(preset, limits),
                 outputs=[editor, *settings, line],
-                queue=False,
-                show_progress="hidden",
-                api_visibility="private",
+                **at_once,
             )
         editor.replaced(
             lambda prompts: _settings_for(prompts, limits),
             inputs=[editor],
             outputs=settings,
-            queue=False,
-            show_progress="hidden",
-            api_visibility="private",
+            **at_once,
         )
+        editor.wants_link(None, inputs=[editor, model, *settings], js=COPY_LINK, **at_once)
+        editor.linked(page.linked_settings, outputs=[model, *settings], **at_once)
     return demo
 
 
@@ -357,8 +479,23 @@ def _preset_settings(preset: Preset, limits: Limits) -> list[Any]:
     ]
 
 
+def _settings_of(order: Order) -> list[Any]:
+    """Batch size, template, ignore EOS, temperature, top-p, top-k, seed, padding side."""
+    first = order.requests[0]
+    return [
+        order.batch_size,
+        order.chat_template,
+        first.ignore_eos,
+        first.sampling.temperature,
+        first.sampling.top_p,
+        first.sampling.top_k,
+        "" if order.seed is None else str(order.seed),
+        order.padding_side,
+    ]
+
+
 def launch_options() -> dict[str, Any]:
-    """What `demo.launch` needs for the page's look, and for keeping visitors' data to itself."""
+    """What a launch needs for the page's look, and for keeping visitors' data to itself."""
     allow_assets()
     return {
         "theme": gr.themes.Base(font=FONT, font_mono=["monospace"]),
@@ -367,7 +504,7 @@ def launch_options() -> dict[str, Any]:
         "footer_links": [],
         "run_history": False,
         "ssr_mode": False,
-        "max_threads": 4 * MAX_WAITING,
+        "max_threads": 4 * MAX_RUNS,
         "max_file_size": "1kb",  # the page takes no uploads
     }
 
@@ -411,25 +548,36 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main() -> None:
-    options = build_parser().parse_args()
+def shelf_for(options: argparse.Namespace) -> ModelShelf:
+    """The models that the command line names. None is loaded yet, except on ZeroGPU, which takes
+    only what was loaded before the launch."""
+    shelf = ModelShelf(options.model or [DEFAULT_MODEL], device=options.device, dtype=options.dtype)
+    if ON_ZERO_GPU:
+        shelf.load_all()
+    return shelf
+
+
+def limits_for(options: argparse.Namespace) -> Limits:
+    return Limits(**{limit.name: getattr(options, f"max_{limit.name}") for limit in fields(Limits)})
+
+
+def main(demo: Demo, shelf: ModelShelf, options: argparse.Namespace) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    shelf = ModelShelf(options.model or [DEFAULT_MODEL], device=options.device, dtype=options.dtype)
-    limits = Limits(
-        **{limit.name: getattr(options, f"max_{limit.name}") for limit in fields(Limits)}
-    )
-    demo = build_demo(shelf, limits=limits)
     demo.launch(
         server_name=options.host,
         server_port=options.port,
         share=options.share,
         prevent_thread_lock=True,
-        **launch_options(),
     )
     shelf.start(shelf.names[0])
     demo.block_thread()
 
 
-if __name__ == "__main__":
-    main()
+options = build_parser().parse_args(None if __name__ == "__main__" else [])
+shelf = shelf_for(options)
+demo = build_demo(shelf, limits=limits_for(options))
+
+# `gradio app.py` runs this file again after every edit, for a new `demo` and nothing else.
+if __name__ == "__main__" and gr.NO_RELOAD:
+    main(demo, shelf, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,6 +45,14 @@ class LanguageModel:
     tokenizer: PreTrainedTokenizerBase
     name: str
     revision: str | None = None
+
+    def __post_init__(self) -> None:
+        _loaded[id(self)] = self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled as a reference: a process forked from this one has the model already, and its
+        weights never go through a pipe."""
+        return find_loaded, (id(self), self.name)
 
     @cached_property
     def device(self) -> torch.device:
@@ -182,6 +191,16 @@ class LanguageModel:
     def _cache_argument(self) -> str:
         """transformers 5.24 renamed `past_key_values` to `cache`."""
         return "cache" if "cache" in self._forward_parameters else "past_key_values"
+
+
+_loaded: weakref.WeakValueDictionary[int, LanguageModel] = weakref.WeakValueDictionary()
+
+
+def find_loaded(key: int, name: str) -> LanguageModel:
+    """The model that this process, or the one it was forked from, holds already."""
+    if key not in _loaded:
+        raise ModelError(f"{name} was not loaded when this process was forked.")
+    return _loaded[key]
 
 
 def load_model(

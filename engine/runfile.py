@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 
 from engine.errors import RecordError
@@ -81,6 +82,10 @@ def _problems(run: Run) -> Iterator[str]:
         yield "the requests are not numbered 0, 1, 2, ..."
     if any(request.max_new_tokens < 1 for request in run.requests):
         yield "a token budget is below 1"
+    if not run.requests:
+        yield "there are no requests"
+    if not _is_moment(run.started_at):
+        yield f"{run.started_at!r:.40} is no date and time"
     if len(run.texts) != len(run.requests):
         yield f"{len(run.texts)} texts for {len(run.requests)} requests"
     seated = [index for batch in run.batches for index in batch.requests]
@@ -96,6 +101,14 @@ def _problems(run: Run) -> Iterator[str]:
     yield from _step_problems(run)
     if run.status == "done" and not all(row.end for row in rows(run)):
         yield "it is called done, but rows still run"
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _step_problems(run: Run) -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.errors import BatchscopeError, ModelError
+from engine.visitors import Flag
 
 if TYPE_CHECKING:
     from engine.models import LanguageModel
@@ -35,7 +36,7 @@ class Loading:
                 setattr(self, name, value)
             self.changed.notify_all()
 
-    def messages(self, stop: threading.Event, patience: float) -> Iterator[str]:
+    def messages(self, stop: Flag, patience: float) -> Iterator[str]:
         """What is being done, at each change or every `patience` seconds, until it is over."""
         while not self.over and not stop.is_set():
             seen = self.message
@@ -62,10 +63,19 @@ class ModelShelf:
         self._dtype = dtype
         self._lock = threading.Lock()
         self._loadings: dict[str, Loading] = {}
+        self._closed = False
 
     def add(self, lm: LanguageModel) -> None:
         """Put a model that is loaded already on the shelf."""
         self._loadings[lm.name] = Loading(lm=lm)
+
+    def load_all(self) -> None:
+        """Load every model here and now, and none later: forked workers find only what was loaded
+        before, and ZeroGPU follows the weights of the thread that imported it alone."""
+        self._closed = True
+        for name in self.names:
+            loading = self._loadings[name] = Loading(message=f"Loading {name}")
+            self._load(name, loading)
 
     def start(self, name: str) -> Loading:
         """Begin to load a model unless that is under way or done; a failed one is tried again."""
@@ -73,7 +83,7 @@ class ModelShelf:
             raise ModelError(f"This page does not offer the model {name!r:.60}.")
         with self._lock:
             loading = self._loadings.get(name)
-            if loading is None or loading.error is not None:
+            if loading is None or (loading.error is not None and not self._closed):
                 loading = self._loadings[name] = Loading(message=f"Loading {name}")
                 threading.Thread(target=self._load, args=(name, loading), daemon=True).start()
             return loading
@@ -87,11 +97,13 @@ class ModelShelf:
             from engine import load_model
 
             lm = load_model(name, device=self._device, dtype=self._dtype, on_progress=on_progress)
+            # Asked for here first: on ZeroGPU only the loading thread sees where the weights are.
+            device = lm.info.device
         except BatchscopeError as error:
             loading.update(error=str(error))
         except Exception as error:
             log.exception("loading %s failed", name)
             loading.update(error=f"{name} can't be loaded: {type(error).__name__}.")
         else:
-            log.info("loaded %s", name)
+            log.info("loaded %s on %s", name, device)
             loading.update(lm=lm)

@@ -27,6 +27,7 @@ from engine.requests import check_batch_size, check_flag
 from engine.run import Batch, PaddingSide, Request, Run, Settings, Status, Step
 from engine.text import TextStream
 from engine.turns import Turn, turns_on
+from engine.visitors import Flag
 
 log = logging.getLogger("batchscope.engine")
 
@@ -69,9 +70,7 @@ class StaticBatchEngine:
             chat_template=check_flag(chat_template, "The chat template") and lm.has_chat_template,
         )
 
-    def stream(
-        self, requests: Sequence[Request], *, stop: threading.Event | None = None
-    ) -> RunStream:
+    def stream(self, requests: Sequence[Request], *, stop: Flag | None = None) -> RunStream:
         """Start a run: iterate the result for one Step per forward.
 
         Setting `stop` ends the run after the forward under way. Raises RequestError before any
@@ -100,7 +99,7 @@ class RunStream(Iterator[Step]):
         lm: LanguageModel,
         requests: Sequence[Request],
         settings: Settings,
-        stop: threading.Event,
+        stop: Flag,
     ) -> None:
         if not requests:
             raise RequestError("There are no prompts: enter at least one.")

@@ -2,38 +2,83 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from engine.errors import RequestError
+
+MAX_RUNS = 21
+"""Runs that are under way or wait, of all visitors together."""
 
 
 class StillRunningError(RequestError):
     """A visitor has one run at a time."""
 
 
+class Flag(Protocol):
+    """What ends a run when it is set; a `threading.Event` is one."""
+
+    def set(self) -> None: ...
+
+    def is_set(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class StopFlag:
+    """A flag that reaches a run in a forked process too: it is set once its file is gone.
+
+    Asking costs a microsecond, once a step.
+    """
+
+    path: Path
+
+    @classmethod
+    def new(cls) -> StopFlag:
+        handle, path = tempfile.mkstemp(prefix="batchscope-run-")
+        os.close(handle)
+        return cls(Path(path))
+
+    def set(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+    def is_set(self) -> bool:
+        return not self.path.exists()
+
+
 class StopFlags:
     """A flag per visitor, set by Stop and read by the engine at every step."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most: int = MAX_RUNS) -> None:
+        self._most = most
         self._lock = threading.Lock()
-        self._flags: dict[str, threading.Event] = {}
+        self._flags: dict[str, StopFlag] = {}
 
     @contextmanager
-    def flag(self, visitor: str) -> Iterator[threading.Event]:
-        """A flag that `stop(visitor)` sets, for as long as the run lasts. Raises
-        StillRunningError if the visitor has one already."""
-        flag = threading.Event()
+    def flag(self, visitor: str) -> Iterator[StopFlag]:
+        """A flag that `stop(visitor)` sets, for as long as the run lasts.
+
+        Raises StillRunningError if the visitor has one already, RequestError if too many have.
+        """
         with self._lock:
             if visitor in self._flags:
                 raise StillRunningError("Your last run is still under way: stop it, or wait.")
-            self._flags[visitor] = flag
+            if len(self._flags) >= self._most:
+                raise RequestError(
+                    f"{len(self._flags)} runs are under way or wait already: try again in a minute."
+                )
+            flag = self._flags[visitor] = StopFlag.new()
         try:
             yield flag
         finally:
             with self._lock:
                 del self._flags[visitor]
+            flag.set()  # nobody reads it any more: its file goes
 
     def stop(self, visitor: str) -> None:
         with self._lock:

@@ -12,9 +12,11 @@ from typing import Any
 
 import httpx
 
-from app import build_demo, launch_options
+from app import build_demo
+from engine import runfile
 from engine.models import LanguageModel
 from engine.requests import Limits
+from engine.run import Run
 from engine.shelf import ModelShelf
 
 DEFAULTS = {
@@ -42,7 +44,7 @@ def served(*models: LanguageModel, limits: Limits | None = None) -> Iterator[str
 @contextmanager
 def served_shelf(shelf: ModelShelf, *, limits: Limits | None = None) -> Iterator[str]:
     demo = build_demo(shelf, limits=limits)
-    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True)
     try:
         yield url.rstrip("/")
     finally:
@@ -74,11 +76,12 @@ class Visitor:
         """Press Run."""
         values = DEFAULTS | settings
         data = [prompts, model, *(values[name] for name in DEFAULTS)]
-        self.http.post("/gradio_api/queue/join", json=self._body("run", data)).raise_for_status()
+        body = self._body("press_run", data)
+        self.http.post("/gradio_api/queue/join", json=body).raise_for_status()
 
     def stop(self) -> None:
         """Press Stop."""
-        answer = self.http.post("/gradio_api/run/stop", json=self._body("stop", []))
+        answer = self.http.post("/gradio_api/run/press_stop", json=self._body("press_stop", []))
         answer.raise_for_status()
 
     @contextmanager
@@ -122,7 +125,7 @@ class Frame:
     """What a visitor sees after one update."""
 
     def __init__(self, outputs: list[Any], size: int) -> None:
-        self.stage, self.notice, self.run_button, self.stop_button, self.save = outputs
+        self.stage, self.notice, self.run_button, self.stop_button = outputs
         self.size = size
 
     @property
@@ -133,6 +136,11 @@ class Frame:
     @property
     def says(self) -> str:
         return self.notice.get("text", "")
+
+    @property
+    def record(self) -> Run:
+        """The record of a run that is over, as the page keeps it."""
+        return runfile.loads(self.stage["record"])
 
 
 def apply_update(outputs: list[Any], update: list[Any]) -> list[Any]:

@@ -1,6 +1,7 @@
 """Chromium for the browser tests: the system's own, driven by Playwright."""
 
 import os
+import re
 import shutil
 from contextlib import contextmanager
 
@@ -8,6 +9,8 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+ROWS = '.bs-plot .nsewdrag[data-subplot="xy"]'
+"""The rows of the picture, without its labels and the strip of memory."""
 QUIET = (
     "--no-sandbox",
     "--disable-gpu",
@@ -46,9 +49,11 @@ def open_page(chromium):
     visits = []
 
     @contextmanager
-    def visit(url, *, theme="light", width=1440, height=810):
+    def visit(url, *, theme="light", width=1440, height=810, motion="reduce"):
         context = chromium.new_context(
-            viewport={"width": width, "height": height}, accept_downloads=True
+            viewport={"width": width, "height": height},
+            accept_downloads=True,
+            reduced_motion=motion,
         )
         page = context.new_page()
         page.set_default_timeout(30_000)
@@ -89,6 +94,7 @@ class Stage:
 
     def __init__(self, page: Page) -> None:
         self.page = page
+        self._before = None
 
     def set_prompts(self, prompts, budgets):
         """Replace the prompt list, which also sets template on, EOS ends rows, one batch."""
@@ -102,19 +108,24 @@ class Stage:
             self.page.get_by_label(label, exact=True).fill(str(budget))
 
     def run(self):
+        self.expect_another()
         self.page.get_by_role("button", name="Run", exact=True).click()
+
+    def expect_another(self):
+        """From now on `wait` is about another run than the one that is shown."""
+        self._before = self.evaluate("value.key")
 
     def wait(self, condition):
         """`condition` is JavaScript over `value` (the state drawn), `view` and `plot`."""
         self.page.wait_for_function(
-            """condition => {
+            """([condition, before]) => {
               const stage = document.querySelector('.bs-stage');
               const view = stage.batchscope, plot = document.querySelector('.bs-plot');
-              if (!view || !plot.data) return false;
+              if (!view || !plot.data || view.value.key === before) return false;
               return new Function('view', 'value', 'plot', 'return ' + condition)(
                 view, view.value, plot);
             }""",
-            arg=condition,
+            arg=[condition, self._before],
         )
 
     def wait_for_end(self, status="done"):
@@ -131,13 +142,19 @@ class Stage:
             expression,
         )
 
-    def save(self, folder):
-        """Press Save -> the path of the file that the browser received."""
+    def export(self, kind, folder):
+        """Choose from the Export menu -> the path of the file that the browser received."""
+        self.page.locator(".bs-export summary").click()
         with self.page.expect_download() as download:
-            self.page.get_by_role("button", name="Save").click()
+            choices = self.page.locator(".bs-export li button")
+            choices.filter(has_text=re.compile(f"^{re.escape(kind)}")).click()
         path = folder / download.value.suggested_filename
         download.value.save_as(path)
         return path
+
+    def save(self, folder):
+        """Save the run."""
+        return self.export("The run, to open here again", folder)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from engine.turns import turns_on
+from tests.browser.conftest import ROWS
 from tests.browser.wire import Wire
 from tests.serving import served, wait_for
 from tests.tiny import EOS, scripted_lm, token_ids
@@ -60,7 +61,7 @@ def test_the_prompt_list_by_keyboard(url, open_page):
         page.get_by_label("Prompt 1", exact=True).focus()
         page.keyboard.press("Control+Enter")
         page.wait_for_function(
-            "document.querySelector('.bs-stage').batchscope?.value.status === 'done'"
+            "document.querySelector('.bs-stage').batchscope.value.prompts.length === 3"
         )
         assert page.evaluate("document.querySelector('.bs-stage').batchscope.value.prompts") == [
             "typed",
@@ -196,7 +197,7 @@ def test_b7_b8_markup_is_shown_as_text(open_page, stage_of):
         assert page.locator(".bs-text").evaluate("node => node.childElementCount") == 0
         assert page.locator(".bs-prompt").inner_text() == markup
         assert page.locator(".bs-stage img, .bs-stage script").count() == 0
-        box = page.locator(".bs-plot .nsewdrag").bounding_box()
+        box = page.locator(ROWS).bounding_box()
         page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] / 2)
         page.locator(".bs-hover").get_by_text("Request 1, slot 1").wait_for()
 
@@ -207,7 +208,7 @@ def test_hover_names_request_step_token_and_milliseconds(url, open_page, stage_o
         stage.set_prompts(["hello", "a longer prompt"], [10, 10])
         stage.run()
         stage.wait_for_end()
-        box = page.locator(".bs-plot .nsewdrag").bounding_box()
+        box = page.locator(ROWS).bounding_box()
 
         def expect_hover(slot, column, text):
             page.mouse.move(
@@ -218,7 +219,7 @@ def test_hover_names_request_step_token_and_milliseconds(url, open_page, stage_o
             panel.get_by_text(text).wait_for()
             assert panel.locator("div").first.inner_text() == f"Request {slot + 1}, slot {slot + 1}"
 
-        columns, start = stage.evaluate("[view.columns, view.batches[0].start]")
+        columns, start = stage.evaluate("[plot.data[0].z[0].length, view.places[0].start]")
         expect_hover(0, start + 4, 'token "q" (id ')
         expect_hover(0, start + 5, "Step 6, decode")
         expect_hover(0, start + 6, " ms for all rows")
@@ -237,10 +238,10 @@ def test_e9_e11_e13_one_row_or_one_column_has_its_usual_colour(open_page, stage_
         stage.run()
         stage.wait_for_end()
         assert stage.evaluate("Array.isArray(plot.data[0].z[0]) && plot.data[0].z.length") == 1
-        plotted = ".bs-plot .nsewdrag"
+        plotted = ROWS
         active = {"light": colours.LIGHT, "dark": colours.DARK}[theme]["active"]
-        columns = stage.evaluate("view.columns")
-        start = stage.evaluate("view.batches[0].start")
+        columns = stage.evaluate("plot.data[0].z[0].length")
+        start = stage.evaluate("view.places[0].start")
         for column in (0, start):
             assert centre_colour(page, plotted, (column + 0.5) / columns, 0.5) == active
         assert page.locator(plotted).bounding_box()["height"] >= 40

@@ -4,6 +4,7 @@ import pytest
 
 from engine import runfile
 from engine.presets import PRESETS
+from tests.browser.conftest import ROWS
 from tests.serving import served
 from viz.slots import slot_states
 
@@ -25,18 +26,19 @@ def url(default_lm):
 def expected_picture(run, view):
     """z as the record says, laid out on the columns that the page chose."""
     picture = [[None] * view["columns"] for _ in range(view["slots"])]
-    for batch, states in zip(view["batches"], slot_states(run), strict=True):
+    for place, states in zip(view["places"], slot_states(run), strict=True):
         for slot, prompt in enumerate(states.prefill):
             for column, state in enumerate(prompt):
-                picture[slot][batch["promptStart"] + column] = CODES[state]
+                picture[slot][place["promptStart"] + column] = CODES[state]
             for column, state in enumerate(states.generation[slot]):
-                picture[slot][batch["start"] + column] = CODES[state]
+                picture[slot][place["start"] + column] = CODES[state]
     return picture
 
 
 def check_against_record(stage, run):
     view = stage.evaluate(
-        "({columns: view.columns, slots: view.slots, batches: view.batches, z: plot.data[0].z})"
+        "({columns: plot.data[0].z[0].length, slots: view.slots, places: view.places, "
+        "z: plot.data[0].z})"
     )
     assert view["z"] == expected_picture(run, view)
     cards = stage.page.locator(".bs-text")
@@ -99,13 +101,13 @@ def test_zoom_set_during_the_run_survives_the_next_updates(url, open_page, stage
         page.get_by_label("Ignore EOS").check()
         stage.run()
         stage.wait("view.batches[0].times.length >= 3")
-        box = page.locator(".bs-plot .nsewdrag").bounding_box()
+        box = page.locator(ROWS).bounding_box()
         y = box["y"] + box["height"] / 2
         page.mouse.move(box["x"] + box["width"] * 0.25, y)
         page.mouse.down()
         page.mouse.move(box["x"] + box["width"] * 0.5, y, steps=4)
         page.mouse.up()
-        stage.wait("plot.layout.xaxis.range[1] < view.columns - 10")
+        stage.wait("plot.layout.xaxis.range[1] < plot.data[0].z[0].length - 10")
         zoomed = stage.evaluate(
             "({range: plot.layout.xaxis.range, t: view.batches[0].times.length})"
         )

@@ -68,3 +68,22 @@ def test_a_model_that_cannot_be_loaded_is_said_and_tried_again(monkeypatch):
             "kind": "error",
         }
         assert visitor.run(rows_of(["Hi"], 5), "nowhere/model")[-1].stage["status"] == "done"
+
+
+def test_all_at_once_loads_here_and_tries_nothing_again(monkeypatch):
+    loaded_by = []
+
+    def load(name, *, device, dtype, on_progress):
+        loaded_by.append(threading.current_thread())
+        if name == "broken":
+            raise ModelError("broken was not found.")
+        return scripted_lm([token_ids("hello")])
+
+    monkeypatch.setattr(models, "load_model", load)
+    shelf = ModelShelf(["scripted", "broken"])
+    shelf.load_all()
+    with served_shelf(shelf) as url:
+        visitor = Visitor(url)
+        assert visitor.run(rows_of(["Hi"], 5), "scripted")[-1].stage["status"] == "done"
+        assert visitor.run(rows_of(["Hi"], 5), "broken")[-1].says == "broken was not found."
+    assert loaded_by == [threading.current_thread()] * 2

@@ -6,7 +6,6 @@ import threading
 import httpx
 import pytest
 
-from engine import runfile
 from engine.metrics import measure
 from engine.requests import Limits
 from engine.turns import turns_on
@@ -14,11 +13,6 @@ from tests.serving import Visitor, rows_of, served, wait_for
 from tests.tiny import EOS, scripted_lm, token_ids
 
 HELLO = token_ids("hello brave new world, and then some more of it")
-
-
-def saved_run(visitor, frame):
-    path = frame.save["value"]["path"]
-    return runfile.loads(visitor.http.get(f"/gradio_api/file={path}").content)
 
 
 def lines(log):
@@ -40,7 +34,7 @@ def test_the_picture_grows_and_ends_as_the_saved_run_says(slow):
         assert len(set(counts)) >= 5
         assert counts == sorted(counts)
         assert counts[-1] == 40
-        last, run = drawn[-1], saved_run(visitor, frames[-1])
+        last, run = drawn[-1], frames[-1].record
         assert last["status"] == run.status == "done"
         assert [len(lines(log)) for log in last["logs"]] == [40, 5]
         assert last["ends"] == ["length", "eos"]
@@ -57,7 +51,7 @@ def test_e8_updates_are_few_and_the_last_state_is_shown():
         frames = visitor.run(
             rows_of([f"prompt {i}" for i in range(16)], 512), "scripted", batch_size=16
         )
-        run = saved_run(visitor, frames[-1])
+        run = frames[-1].record
         assert len(run.steps) == 512
         assert len(frames) <= 10 * run.steps[-1].finished + 5
         assert {len(lines(log)) for log in frames[-1].stage["logs"]} == {512}
@@ -179,7 +173,7 @@ def test_e1_stop_ends_the_run_within_one_step(slow):
         assert frame.stage["status"] == "stopped"
         assert frame.stage["ends"] == ["cancelled", "eos"]
         assert frame.run_button["interactive"]
-        run = saved_run(visitor, frame)
+        run = frame.record
         assert measure(run).generated_tokens == len(run.steps) + 5
         assert visitor.run(rows_of(["again"], 3), "scripted")[-1].stage["status"] == "done"
 
@@ -190,7 +184,7 @@ def test_stop_in_the_prefill_ends_after_it():
         visitor = Visitor(url)
         lm.model.before_forward = lambda column: visitor.stop()
         frame = visitor.run(rows_of(["Hi"], 5), "scripted")[-1]
-        run = saved_run(visitor, frame)
+        run = frame.record
         assert run.status == "stopped"
         assert len(run.steps) == len(lm.model.calls) == 1
         lm.model.before_forward = None
@@ -311,7 +305,7 @@ def test_e5_a_failing_model_keeps_the_picture_and_the_next_run_works():
         assert broken.stage["ends"] == ["error", "error"]
         assert "kernel <b>exploded</b>" in broken.stage["summary"]
         assert broken.run_button["interactive"]
-        assert saved_run(visitor, broken).error in broken.stage["summary"]
+        assert broken.record.error in broken.stage["summary"]
         assert visitor.run(rows_of(["Hi"], 9), "scripted")[-1].stage["status"] == "done"
 
 
@@ -323,7 +317,7 @@ def test_b7_b8_markup_travels_as_it_is():
         prompt = "<img src=x onerror=alert(1)><script>alert(2)</script>"
         frame = visitor.run(rows_of([prompt], 200), "scripted")[-1]
         assert frame.stage["prompts"] == [prompt]
-        assert saved_run(visitor, frame).texts == (markup,)
+        assert frame.record.texts == (markup,)
 
 
 def test_the_page_serves_its_own_plotly(slow):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.run import Batch, KVBytes, ModelInfo, Request, Run, Settings, Step
+from engine.run import Batch, KVBytes, ModelInfo, Request, Run, Settings, Step, until
 
 INFO = ModelInfo("paper", None, 1, "float32", "sdpa", "CPU", 1, "2.13.0", "5.24.0")
 
@@ -47,13 +47,9 @@ def make_run(batches, *, prefill=0.5, decode=1.5 / 9, status="done", pause=0.0) 
 
 
 def cut(run: Run, steps: int, status="running") -> Run:
-    """The run as it was after so many steps."""
-    kept = run.steps[:steps]
-    started = {step.batch for step in kept}
-    batches = tuple(
-        batch if batch.index in started else replace(batch, started=None) for batch in run.batches
-    )
-    return replace(run, steps=kept, batches=batches, status=status)
+    """The run as it was after so many steps, under way or ended there."""
+    now = until(run, steps)
+    return now if steps == len(run.steps) else replace(now, status=status)
 
 
 WORKED = make_run([[(3, 4), (5, 10), (12, 10)]])

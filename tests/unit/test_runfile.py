@@ -119,6 +119,8 @@ def set_at(path, value):
         (set_at(["settings", "padding_side"], "top"), "padding_side"),
         # Parts that don't fit each other
         (set_at(["schema_version"], 2), "schema version 2"),
+        (set_at(["started_at"], "yesterday"), "'yesterday' is no date and time"),
+        (set_at(["requests"], []), "there are no requests"),
         (set_at(["requests", 1, "index"], 5), "not numbered"),
         (set_at(["texts"], ["a", "b"]), "2 texts for 3 requests"),
         (set_at(["batches", 0, "requests"], [0, 2, 1]), "seat each request once"),

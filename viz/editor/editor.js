@@ -4,6 +4,7 @@ const list = find("rows");
 const box = find("paste-box");
 const pasted = box.querySelector("textarea");
 const KEPT = "batchscope-prompts"; // outlives a reload of this tab, and nothing else
+const LINK = "#run="; // prompts stand behind the #, which browsers keep from servers and their logs
 
 function fit(area) {
   area.style.height = "auto";
@@ -17,6 +18,7 @@ function publish() {
   }));
   props.value = value;
   keep(KEPT, JSON.stringify(value));
+  silence();
 }
 
 // A number where it is one, else what was typed: the server says what is wrong with it.
@@ -83,6 +85,62 @@ function togglePaste(open) {
   if (open) pasted.focus();
 }
 
+function say(text, kind = "info") {
+  const line = find("editor-said");
+  line.setAttribute("role", kind === "error" ? "alert" : "status");
+  line.dataset.kind = kind;
+  line.textContent = text;
+}
+
+// What was said of a link holds until the list changes.
+function silence() {
+  say("");
+  find("link").hidden = true;
+}
+
+// base64url of the order as JSON in UTF-8, as engine/orders.py reads it.
+function addressOf(order) {
+  const bytes = new TextEncoder().encode(JSON.stringify(order));
+  const base64 = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+  const text = base64.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  // Without location.search: a private Space keeps the visitor's own key there.
+  return `${location.origin}${location.pathname}${LINK}${text}`;
+}
+
+async function copyLink(order) {
+  const field = find("link");
+  silence();
+  field.value = addressOf(order);
+  try {
+    await navigator.clipboard.writeText(field.value);
+    say("Link copied, with these prompts and settings.");
+  } catch (error) {
+    console.debug(error);
+    field.hidden = false;
+    field.select();
+    say("Copying was refused: copy the link by hand.");
+  }
+}
+
+// The text of a link, once: taken out of the address, a reload keeps what was edited since.
+function takeLink() {
+  if (!location.hash.startsWith(LINK)) return null;
+  const text = location.hash.slice(LINK.length);
+  history.replaceState(history.state, "", location.pathname + location.search);
+  return text;
+}
+
+async function openLink(link) {
+  if (link === null) return;
+  const { prompts, text, kind } = await server.open_link({ link });
+  if (prompts) {
+    show(prompts);
+    publish();
+    trigger("linked", { link });
+  }
+  say(text, kind);
+}
+
 list.addEventListener("input", (event) => {
   if (event.target.tagName === "TEXTAREA") fit(event.target);
   publish();
@@ -114,18 +172,24 @@ find("add").addEventListener("click", () => {
 find("paste").addEventListener("click", () => togglePaste(box.hidden));
 find("paste-add").addEventListener("click", () => pastePrompts(false));
 find("paste-replace").addEventListener("click", () => pastePrompts(true));
+find("copy-link").addEventListener("click", () => trigger("wants_link"));
+find("editor").addEventListener("order", (event) => copyLink(event.detail));
+addEventListener("hashchange", () => openLink(takeLink()));
 watch("value", () => {
   show(props.value);
   keep(KEPT, JSON.stringify(props.value));
+  silence();
 });
 new ResizeObserver(() => list.querySelectorAll("textarea").forEach(fit)).observe(list);
 show(props.value);
+const linked = takeLink();
 const before = kept(KEPT);
-if (before) {
-  // Not before Gradio has mounted the component: it would put its own first value back.
-  setTimeout(() => {
+// Not before Gradio has mounted the component: it would put its own first value back.
+setTimeout(() => {
+  if (linked !== null) openLink(linked);
+  else if (before) {
     show(JSON.parse(before));
     publish();
     trigger("replaced");
-  });
-}
+  }
+});

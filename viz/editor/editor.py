@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ from viz.assets import DataComponent
 
 FOLDER = Path(__file__).parent
 CSS = FOLDER / "editor.css"
+COPY_LINK = (FOLDER / "link.js").read_text(encoding="utf-8")
+"""JavaScript for the `wants_link` event: prompts, model and settings -> a link in the clipboard."""
 
 
 def editor_value(prompts: Sequence[str], budgets: Sequence[int]) -> list[dict[str, Any]]:
@@ -22,11 +24,26 @@ def editor_value(prompts: Sequence[str], budgets: Sequence[int]) -> list[dict[st
 
 class PromptEditor(DataComponent):
     """An editable list. `submit` fires on Ctrl+Enter in a prompt, `replaced` when the whole list
-    has become another one (pasted, or kept from before a reload)."""
+    has become another one (pasted, or kept from before a reload), `wants_link` on Copy link, and
+    `linked` when the list has come out of a link, with its text as `event.link`."""
 
-    def __init__(self, value: list[dict[str, Any]], *, default_budget: int, **options: Any) -> None:
+    def __init__(
+        self,
+        value: list[dict[str, Any]],
+        *,
+        default_budget: int,
+        open_link: Callable[[Any], dict[str, Any]],
+        **options: Any,
+    ) -> None:
+        """`open_link` answers {"link": text} with {"prompts": value, "text", "kind"}, or without
+        "prompts" where there is only something to say."""
         super().__init__(
-            value, folder=FOLDER, name="editor", default_budget=default_budget, **options
+            value,
+            folder=FOLDER,
+            name="editor",
+            default_budget=default_budget,
+            server_functions=[open_link],
+            **options,
         )
 
     def api_info(self) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from typing import Any, Literal
 from viz.assets import DataComponent
 from viz.editor.editor import CSS as EDITOR_CSS
 from viz.stage.stage import CSS as STAGE_CSS
+from viz.story.story import CSS as STORY_CSS
 
 FOLDER = Path(__file__).parent
-CSS_PATHS = [FOLDER / "page.css", EDITOR_CSS, STAGE_CSS]
+CSS_PATHS = [FOLDER / "page.css", EDITOR_CSS, *STAGE_CSS, STORY_CSS]
 
 NoticeKind = Literal["info", "error"]
 

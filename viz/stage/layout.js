@@ -1,7 +1,9 @@
 // From the stage's value to rows and columns: what stands where, and in which state.
 
+const stage = find("stage");
 const CODES = { planned: 0, active: 1, padded: 2, idle: 3 };
 const STATES = Object.keys(CODES);
+const UNENDED = ["cancelled", "error"]; // rows that a Stop or a failure cut off
 
 // "12 foo\n34 bar\n" -> tokens; what follows the last newline was released without a token.
 function readLog(log) {
@@ -12,38 +14,133 @@ function readLog(log) {
     const cut = line.indexOf(" ");
     return { id: line.slice(0, cut), text: unescape(line.slice(cut + 1)) };
   });
-  return { tokens, text: tokens.map((token) => token.text).join("") + tail };
+  return { tokens, tail };
 }
 
-// Places every batch on one axis of columns: prompt, gap, new tokens, wider gap, next batch.
-function readState(value) {
-  const rows = value.logs.map(readLog);
+// "1/2/3 4/5/6 " -> [[1, 2, 3], [4, 5, 6]]
+function readNumbers(text) {
+  return text.split(" ").slice(0, -1).map((group) => group.split("/").map(Number));
+}
+
+// Everything that the value says, read once per frame; `viewAt` shows it as of a step.
+function readRun(value) {
   const batches = value.batches.map((batch, index) => {
-    const times = value.times[index].split(" ").slice(0, -1).map(Number);
+    const forwards = readNumbers(value.times[index]).map(([started, ms], k) => ({
+      started,
+      ms,
+      kv: readNumbers(value.kv[index])[k],
+    }));
     const over = value.status !== "running" || batch.requests.every((r) => value.ends[r]);
     const budget = Math.max(...batch.requests.map((r) => value.budgets[r]));
-    const width = over ? times.length : budget;
     const promptWidth = Math.max(...batch.lengths);
     const pads = batch.lengths.map((length) => promptWidth - length);
     const firstReal = pads.map((count) => (value.side === "left" ? count : 0));
-    return { ...batch, index, times, width, promptWidth, pads, firstReal };
+    return { ...batch, index, forwards, width: over ? forwards.length : budget, promptWidth, pads, firstReal };
   });
-  const shown = value.status === "running" ? batches : batches.filter((b) => b.times.length);
-  const columns = shown.reduce((sum, b) => sum + b.promptWidth + b.width, 0);
-  const gap = Math.max(1, Math.round(columns * 0.012));
-  let x = 0;
-  for (const batch of shown) {
-    batch.promptStart = x;
-    batch.start = x + batch.promptWidth + gap;
-    batch.end = batch.start + batch.width;
-    x = batch.end + 2 * gap;
-  }
-  for (const batch of batches) {
-    const unended = value.status === "running" && !batch.times.length ? "waiting" : "running";
-    for (const request of batch.requests) rows[request].state = value.ends[request] ?? unended;
-  }
-  const slots = Math.max(...batches.map((b) => b.requests.length));
-  return { value, rows, batches: shown, slots, gap, columns: Math.max(1, x - 2 * gap) };
+  return {
+    value,
+    logs: value.logs.map(readLog),
+    batches,
+    shown: value.status === "running" ? batches : batches.filter((b) => b.forwards.length),
+    slots: Math.max(...batches.map((b) => b.requests.length)),
+    steps: batches.reduce((sum, b) => sum + b.forwards.length, 0),
+    moments: value.moments && readMoments(value.moments),
+  };
+}
+
+// Each moment is given as what differs from the one before.
+function readMoments(differences) {
+  const merge = (before, changes) => {
+    if (Array.isArray(before)) return before.map((old, i) => (i in changes ? merge(old, changes[i]) : old));
+    const after = { ...before };
+    for (const [name, change] of Object.entries(changes)) {
+      const nested = change?.constructor === Object && before[name];
+      after[name] = nested ? merge(before[name], change) : change;
+    }
+    return after;
+  };
+  const moments = [];
+  for (const changes of differences) moments.push(merge(moments.at(-1) ?? {}, changes));
+  return moments;
+}
+
+// The run as it stood after `step` of its steps; a run under way has only its last.
+function viewAt(run, step) {
+  const last = step === run.steps;
+  const value = run.moments ? { ...run.value, ...run.moments[step] } : run.value;
+  const rows = [];
+  let before = 0;
+  const reached = run.batches.map((batch) => {
+    const done = Math.max(0, Math.min(step - before, batch.forwards.length));
+    before += batch.forwards.length;
+    const times = batch.forwards.slice(0, done).map((forward) => forward.ms);
+    for (const request of batch.requests) {
+      const { tokens, tail } = run.logs[request];
+      const kept = tokens.slice(0, done);
+      const end = value.ends[request];
+      const ended = end && (last || (kept.length === tokens.length && !UNENDED.includes(end)));
+      const open = run.value.status === "running" || !last ? (done ? "running" : "waiting") : end;
+      const text = kept.map((token) => token.text).join("") + (last ? tail : "");
+      rows[request] = { tokens: kept, text, state: ended ? end : open };
+    }
+    return { ...batch, times };
+  });
+  const batches = reached.filter((batch) => run.shown.some((b) => b.index === batch.index));
+  return { ...run, value, step, last, rows, batches };
+}
+
+// Columns side by side and the edges they stand between; `places` tells for each batch which
+// columns are its own, and from where to where each of its forwards reaches.
+function layOut(view, axis) {
+  return axis === "time" ? layOutInTime(view.batches) : layOutInSteps(view.batches);
+}
+
+// Prompt, gap, new tokens, wider gap, next batch, all columns equally wide.
+function layOutInSteps(batches) {
+  const wide = batches.reduce((sum, b) => sum + b.promptWidth + b.width, 0);
+  const gap = Math.max(1, Math.round(wide * 0.012));
+  const columns = [];
+  const put = (kind, batch, count) => {
+    for (let k = 0; k < count; k++) columns.push({ kind, batch, k });
+    return columns.length - count;
+  };
+  const places = batches.map((batch, position) => {
+    if (position) put("gap", batch, 2 * gap);
+    const promptStart = put("prompt", batch, batch.promptWidth);
+    put("gap", batch, gap);
+    const start = put("new", batch, batch.width);
+    const spans = Array.from({ length: batch.width }, (_, k) => [start + k - 0.5, start + k + 0.5]);
+    const prefill = [promptStart - 0.5, start + 0.5];
+    return { batch, promptStart, start, spans: [prefill, ...spans.slice(1)], split: start - 0.5 - gap / 2 };
+  });
+  return { columns, places, edges: Array.from({ length: columns.length + 1 }, (_, i) => i - 0.5) };
+}
+
+// A column is as wide as its forward took: the columns of a prompt share the prefill, and column 1
+// comes out of it, so it has no width of its own.
+function layOutInTime(batches) {
+  const columns = [];
+  const edges = [0];
+  const put = (kind, batch, k, to) => {
+    columns.push({ kind, batch, k });
+    edges.push(to);
+    return columns.length - 1;
+  };
+  const places = batches.filter((batch) => batch.forwards.length).map((batch) => {
+    const starts = batch.forwards.map((forward) => forward.started);
+    const end = starts.at(-1) + batch.forwards.at(-1).ms;
+    const spans = starts.map((from, k) => [from, starts[k + 1] ?? end]);
+    if (starts[0] > edges.at(-1)) put("gap", batch, 0, starts[0]);
+    const [from, to] = spans[0];
+    const promptStart = columns.length;
+    for (let k = 1; k <= batch.promptWidth; k++) {
+      put("prompt", batch, k - 1, from + ((to - from) * k) / batch.promptWidth);
+    }
+    const start = columns.length - 1;
+    spans.slice(1).forEach(([, until], i) => put("new", batch, i + 1, until));
+    return { batch, promptStart, start, spans, split: to };
+  });
+  return { columns, places, edges };
 }
 
 // Which real token of a slot's prompt stands in column k of the prefill; null for a pad.
@@ -52,22 +149,36 @@ function realPlace(batch, slot, k) {
   return place >= 0 && place < batch.lengths[slot] ? place : null;
 }
 
-// The picture: z[slot][column] is a state's code, null where there is no slot.
-function cells({ rows, batches, slots, columns }) {
-  const z = Array.from({ length: slots }, () => new Array(columns).fill(null));
-  for (const batch of batches) {
-    batch.requests.forEach((request, slot) => {
-      const row = z[slot];
-      for (let k = 0; k < batch.promptWidth; k++) {
-        const state = realPlace(batch, slot, k) === null ? "padded" : "active";
-        row[batch.promptStart + k] = CODES[batch.times.length ? state : "planned"];
-      }
-      for (let k = 0; k < batch.width; k++) {
-        const state =
-          k >= batch.times.length ? "planned" : k < rows[request].tokens.length ? "active" : "idle";
-        row[batch.start + k] = CODES[state];
-      }
-    });
+function stateOf(view, { kind, batch, k }, slot) {
+  if (kind === "gap" || slot >= batch.requests.length) return null;
+  if (kind === "prompt") {
+    if (!batch.times.length) return "planned";
+    return realPlace(batch, slot, k) === null ? "padded" : "active";
   }
-  return z;
+  if (k >= batch.times.length) return "planned";
+  return k < view.rows[batch.requests[slot]].tokens.length ? "active" : "idle";
+}
+
+// The picture: z[slot][column] is a state's code, null where there is no slot.
+function cells(view, columns) {
+  return Array.from({ length: view.slots }, (_, slot) =>
+    columns.map((column) => CODES[stateOf(view, column, slot)] ?? null),
+  );
+}
+
+// What the cache held and how many rows worked, as stairs: two points for each forward.
+function memoryLines(view, places) {
+  const lines = { x: [], live: [], padding: [], dead: [], working: [] };
+  const add = (x, [live, padding, dead], working) => {
+    for (const [name, value] of Object.entries({ x, live, padding, dead, working })) lines[name].push(value);
+  };
+  for (const { batch, spans } of places) {
+    add(spans[0]?.[0] ?? 0, [0, 0, 0], null);
+    batch.times.forEach((_, k) => {
+      const working = batch.requests.filter((r) => view.rows[r].tokens.length > k).length;
+      for (const edge of spans[k]) add(edge, batch.forwards[k].kv, working);
+    });
+    if (batch.times.length) add(spans[batch.times.length - 1][1], [0, 0, 0], null);
+  }
+  return lines;
 }

@@ -1,9 +1,9 @@
-// Draws a run as it grows. props.value is the whole state so far (see state.py for its shape);
-// layout.js and picture.js come before this file.
+// Draws a run as it grows, and as of any step once it is over. The value is the whole state so far
+// (see state.py for its shape).
 
 const RUNNING = "batchscope-running";
-const stage = find("stage");
-let view = null; // what the last frame showed, for hovering and for tests
+let run = null; // what the value says
+let view = null; // the run as of the step that is shown, for hovering and for tests
 let cards = [];
 
 function setText(node, text) {
@@ -14,21 +14,20 @@ function drawTiles(tiles) {
   const holder = find("tiles");
   if (holder.childElementCount !== tiles.length) {
     holder.replaceChildren(
-      ...tiles.map(({ label }) => {
-        const tile = make("div", "bs-tile");
-        const figure = make("div", "bs-figure");
+      ...tiles.map(({ label }, index) => {
+        const tile = Object.assign(make("button", "bs-tile"), { type: "button" });
+        const figure = make("span", "bs-figure");
         figure.append(make("span", "bs-value"), make("span", "bs-unit"));
-        tile.append(make("div", "bs-label", label), figure, make("div", "bs-note"));
-        tile.append(make("div", "bs-bar"));
+        tile.append(make("span", "bs-label", label), make("span", "bs-short", props.short_labels[index]));
+        tile.append(figure, make("span", "bs-note"), make("span", "bs-brief"), make("span", "bs-bar"));
+        explains(tile, () => [label, ...props.explain_tiles[index], view.value.tiles[index].worked].filter(Boolean));
         return tile;
       }),
     );
   }
   tiles.forEach((tile, index) => {
     const node = holder.children[index];
-    setText(node.querySelector(".bs-value"), tile.value);
-    setText(node.querySelector(".bs-unit"), tile.unit);
-    setText(node.querySelector(".bs-note"), tile.note);
+    for (const part of ["value", "unit", "note", "brief"]) setText(node.querySelector(`.bs-${part}`), tile[part]);
     const bar = node.querySelector(".bs-bar");
     bar.hidden = tile.bar.length === 0;
     while (bar.childElementCount < tile.bar.length) bar.append(make("i"));
@@ -52,6 +51,8 @@ function drawTexts() {
       const card = make("article", "bs-card");
       const prompt = make("span", "bs-prompt");
       const text = make("div", "bs-text");
+      text.setAttribute("role", "group");
+      text.setAttribute("aria-label", `Answer ${request + 1}`);
       prompt.dir = text.dir = "auto";
       const title = make("div", "bs-card-head");
       title.append(make("span", "bs-number", String(request + 1)), prompt, make("span", "bs-state"));
@@ -60,7 +61,7 @@ function drawTexts() {
     });
     find("texts").replaceChildren(...cards);
   }
-  find("texts").dataset.count = rows.length > 8 ? "many" : rows.length;
+  Object.assign(find("texts").dataset, { count: rows.length > 8 ? "many" : rows.length, two: rows.length <= 4, small: rows.length > 6 });
   cards.forEach((card, request) => {
     const text = card.querySelector(".bs-text");
     const grew = text.textContent.length !== rows[request].text.length;
@@ -69,7 +70,8 @@ function drawTexts() {
     setText(text, rows[request].text);
     card.dataset.running = rows[request].state === "running";
     if (grew) text.scrollTop = text.scrollHeight;
-    if (value.status !== "running") text.scrollTop = 0;
+    if (view.last && over()) text.scrollTop = 0;
+    text.tabIndex = text.scrollHeight > text.clientHeight ? 0 : -1; // to scroll it by keyboard
   });
 }
 
@@ -101,37 +103,59 @@ function wasCutOff() {
   return kept(RUNNING) === "yes" && ["reload", "back_forward"].includes(visit?.type);
 }
 
-function draw() {
+// Shows another state: a frame of the run under way, or a run that was opened.
+function present(value) {
   scheduled = 0;
-  const value = props.value;
   stage.dataset.status = value.status;
   if (value.status === "empty") return;
+  const isNew = run?.value.key !== value.key;
+  const hasEnded = !isNew && run.value.status === "running" && value.status !== "running";
   keep(RUNNING, value.status === "running" ? "yes" : "no");
-  const isNew = view?.value.key !== value.key;
-  if (isNew) zoom = hovered = null;
-  view = readState(value);
+  if (isNew) {
+    pause();
+    closeAbout();
+    zoom = hovered = null;
+  }
+  run = readRun(value);
+  show(run.steps);
+  if (isNew && value.status === "running") setText(find("said"), `Running ${value.prompts.length} prompts.`);
+  if (hasEnded) setText(find("said"), view.value.summary);
+  if (isNew && value.status === "running" && stage.getBoundingClientRect().top > innerHeight / 2) stage.scrollIntoView();
+  stage.dataset.frames = Number(stage.dataset.frames ?? 0) + 1;
+}
+
+// Draws the run as it stood after a step.
+function show(step) {
+  view = viewAt(run, step);
   stage.batchscope = view;
-  drawTiles(value.tiles);
-  setText(find("heading"), value.heading[0]);
-  setText(find("subheading"), value.heading[1]);
-  setText(find("summary"), value.summary);
+  const { heading, summary, strip, tiles } = view.value;
+  find("badge").hidden = !run.value.recorded;
+  drawTiles(tiles);
+  setText(find("heading"), heading[0]);
+  setText(find("subheading"), heading[1]);
+  setText(find("summary"), summary);
+  setText(find("strip"), strip);
   drawPicture();
   hoverOver(hovered);
   drawTexts();
   drawTable();
-  if (isNew && stage.getBoundingClientRect().top > innerHeight / 2) stage.scrollIntoView();
-  stage.dataset.frames = Number(stage.dataset.frames ?? 0) + 1;
+  drawControls();
+  retell();
 }
 
 let scheduled = 0;
 function schedule() {
-  scheduled ||= requestAnimationFrame(draw);
+  scheduled ||= requestAnimationFrame(() => present(props.value));
 }
 
 find("legend").replaceChildren(
   ...Object.entries(props.legend).map(([state, words]) => {
     const item = make("li");
-    item.append(make("i", `bs-${state}`), make("span", "", words));
+    const button = Object.assign(make("button"), { type: "button" });
+    const [short, more] = words.split(/(?=:)/);
+    button.append(make("i", `bs-${state}`), make("span", "", short), make("span", "bs-more", more));
+    explains(button, () => [words, ...props.explain_states[state], view.value.counts[state]].filter(Boolean));
+    item.append(button);
     return item;
   }),
 );
@@ -143,4 +167,5 @@ new MutationObserver(() => view && drawPicture()).observe(document.body, {
   attributes: true,
   attributeFilter: ["class"],
 });
-schedule();
+present(props.value);
+if (run?.value.recorded && !still) startPlaying();

@@ -5,24 +5,46 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from engine import runfile
 from viz.assets import DataComponent, plotly_head
-from viz.stage.state import LEGEND, ROW_WORDS, empty_state
+from viz.explain import STATES, TILES
+from viz.recorded import RECORDINGS
+from viz.stage.desk import EXPORTS, export_run, open_run, recorded_run
+from viz.stage.state import LEGEND, ROW_WORDS
 
 FOLDER = Path(__file__).parent
-CSS = FOLDER / "stage.css"
+CSS = [FOLDER / "stage.css", FOLDER / "talk.css"]
+SCRIPTS = ("layout", "picture", "about", "replay", "files", "talk")
 
 
 class Stage(DataComponent):
-    """Tiles, the live heatmap, the texts and the closing sentence of one run."""
+    """Tiles, the live heatmap, memory, texts and a replay of one run; it opens and exports runs.
+
+    It starts with a recorded run, so that a page is never empty.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
-            empty_state(),
+            recorded_run({"name": RECORDINGS[0].name})["state"],
             folder=FOLDER,
             name="stage",
-            scripts=["layout", "picture"],
+            scripts=SCRIPTS,
             head=plotly_head(),
-            legend=LEGEND,
-            row_words=ROW_WORDS,
+            server_functions=[open_run, recorded_run, export_run],
+            **stage_props(),
             **options,
         )
+
+
+def stage_props() -> dict[str, Any]:
+    """What the stage's script knows besides its value, and never changes."""
+    return {
+        "legend": LEGEND,
+        "row_words": ROW_WORDS,
+        "short_labels": [tile.short for tile in TILES.values()],
+        "explain_tiles": [[tile.text, tile.formula] for tile in TILES.values()],
+        "explain_states": {name: [state.text, state.formula] for name, state in STATES.items()},
+        "recorded_runs": [recording._asdict() for recording in RECORDINGS],
+        "exports": EXPORTS,
+        "max_bytes": runfile.MAX_BYTES,
+    }

@@ -7,11 +7,16 @@ the milliseconds of each forward of batch b. Everything else changes rarely or i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
-from engine.metrics import Figures, Row, Waste, measure
+from engine import runfile
+from engine.metrics import Figures, Row, Waste, history, measure
 from engine.run import ModelInfo, Run, Step
 from viz import words
+from viz.explain import worked_states, worked_tiles
 
 LEGEND = {
     "active": "working",
@@ -31,28 +36,21 @@ ROW_WORDS = {
 StageState = dict[str, Any]
 
 
-def empty_state() -> StageState:
-    """The stage before the first run."""
-    return {"status": "empty"}
-
-
-def stage_state(run: Run, *, key: str) -> StageState:
+def stage_state(run: Run, *, key: str, recorded: bool = False) -> StageState:
     """The stage's value for a Run under way or ended; `key` tells one run from the next.
 
     logs[i]: "<token id> <text>\\n" per generated token, backslash and newline in the text escaped;
     what the end of the row released without a token follows the last newline.
-    times[b]: "<milliseconds> " per forward.
+    times[b]: "<started>/<seconds> " per forward, both in milliseconds.
+    kv[b]: "<live>/<padding>/<dead> " per forward, in bytes.
+    A run that is over also has its `record` as JSON, and `moments`: see there.
     """
     figures = measure(run)
-    return {
+    state = {
         "key": key,
         "status": run.status,
-        "caption": caption(run.model),
-        "tiles": tiles(run, figures),
-        "heading": heading(run, figures),
-        "summary": words.so_far(run, figures)
-        if run.status == "running"
-        else words.summary(run, figures),
+        "strip": strip(run),
+        "recorded": recorded,
         "prompts": [_prompt_text(request.prompt) for request in run.requests],
         "budgets": [request.max_new_tokens for request in run.requests],
         "side": run.settings.padding_side,
@@ -65,8 +63,58 @@ def stage_state(run: Run, *, key: str) -> StageState:
         ],
         "ends": [row.end for row in figures.rows],
         "logs": logs(run),
-        "times": times(run),
+        "times": _per_batch(run, lambda s: f"{1000 * s.started:.1f}/{1000 * s.seconds:.1f} "),
+        "kv": _per_batch(
+            run, lambda s: f"{s.kv_bytes.live}/{s.kv_bytes.padding}/{s.kv_bytes.dead} "
+        ),
+        **moment(run, figures),
     }
+    if run.status != "running":
+        state |= {"moments": moments(run), "record": runfile.dumps(run)}
+    return state
+
+
+def moment(run: Run, figures: Figures) -> dict[str, Any]:
+    """What is said about a run as it stands: heading, tiles, counts of slots, a sentence."""
+    tell = words.so_far if run.status == "running" else words.summary
+    return {
+        "heading": heading(run, figures),
+        "summary": tell(run, figures),
+        "tiles": tiles(run, figures),
+        "counts": worked_states(figures),
+    }
+
+
+def moments(run: Run) -> list[dict[str, Any]]:
+    """The moment after each step, from none to the last, for a replay: each as `changes` against
+    the moment before it."""
+    told: list[dict[str, Any]] = []
+    before: dict[str, Any] = {}
+    for k, figures in enumerate(history(run)):
+        over = k == len(run.steps)
+        now = moment(run if over else replace(run, steps=run.steps[:k], status="running"), figures)
+        told.append(changes(before, now))
+        before = now
+    return told
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """What differs, down to the leaves. A list of dictionaries as long as before counts as a
+    dictionary of its places: {"tiles": {"0": {"value": "54.8"}}}."""
+    differing = {}
+    for name, value in after.items():
+        old = before.get(name)
+        if old == value:
+            continue
+        if isinstance(value, list) and isinstance(old, list) and isinstance(value[0], dict):
+            old, value = _places(old), _places(value)
+        both = isinstance(old, dict) and isinstance(value, dict)
+        differing[name] = changes(old, value) if both else value
+    return differing
+
+
+def _places(values: list[Any]) -> dict[str, Any]:
+    return {str(place): value for place, value in enumerate(values)}
 
 
 def logs(run: Run) -> list[str]:
@@ -83,18 +131,25 @@ def logs(run: Run) -> list[str]:
     return ["".join([*log, _escape(tail)]) for log, tail in zip(lines, tails, strict=True)]
 
 
-def times(run: Run) -> list[str]:
-    """One string per batch: the milliseconds of its forwards."""
-    spent: list[list[str]] = [[] for _ in run.batches]
+def _per_batch(run: Run, tell: Callable[[Step], str]) -> list[str]:
+    told: list[list[str]] = [[] for _ in run.batches]
     for step in run.steps:
-        spent[step.batch].append(f"{1000 * step.seconds:.1f} ")
-    return ["".join(batch) for batch in spent]
+        told[step.batch].append(tell(step))
+    return ["".join(batch) for batch in told]
 
 
 def caption(model: ModelInfo) -> str:
     """What runs, on one line."""
     threads = f", {words.plural(model.threads, 'thread')}" if model.device == "CPU" else ""
     return f"{model.name} · {model.dtype} · {model.device}{threads}"
+
+
+def strip(run: Run) -> str:
+    """What ran, how and when, on one line."""
+    rows = run.settings.batch_size
+    batch = "one by one" if run.settings.engine == "serial" else f"batch of {rows}"
+    date = datetime.fromisoformat(run.started_at)
+    return f"{caption(run.model)} · {batch} · {date.day} {date:%b %Y}"
 
 
 def heading(run: Run, figures: Figures) -> list[str]:
@@ -134,7 +189,7 @@ def tiles(run: Run, figures: Figures) -> list[dict[str, Any]]:
         waited = f" · waited {words.seconds(figures.mean_waited)}"
     timed = [row for row in figures.rows if row.ttft is not None]
     paced = [row for row in figures.rows if row.tpot is not None]
-    return [
+    made = [
         _tile(
             "Output",
             words.rate(figures.output_tokens_per_second),
@@ -152,7 +207,7 @@ def tiles(run: Run, figures: Figures) -> list[dict[str, Any]]:
             "no decode yet" if running else "nothing was decoded",
         ),
         _tile(
-            "KV cache, last step",
+            "KV cache",
             f"{kv.total / scale:.1f}",
             unit,
             " · ".join(f"{name} {part / scale:.1f}" for name, part in held.items()),
@@ -162,10 +217,30 @@ def tiles(run: Run, figures: Figures) -> list[dict[str, Any]]:
             ],
         ),
     ]
+    return [
+        tile | {"worked": worked}
+        for tile, worked in zip(made, worked_tiles(figures), strict=True)
+    ]
 
 
-def _tile(label: str, value: str, unit: str, note: str, bar: list | None = None) -> dict[str, Any]:
-    return {"label": label, "value": value, "unit": unit, "note": note, "bar": bar or []}
+def _tile(
+    label: str,
+    value: str,
+    unit: str,
+    note: str,
+    bar: list | None = None,
+    *,
+    brief: str = "",
+) -> dict[str, Any]:
+    """`brief` is what a slide shows of the note."""
+    return {
+        "label": label,
+        "value": value,
+        "unit": unit,
+        "note": note,
+        "brief": brief,
+        "bar": bar or [],
+    }
 
 
 def _timed_tile(label: str, mean: float | None, note: str) -> dict[str, Any]:
@@ -181,8 +256,14 @@ def _waste_tile(label: str, waste: Waste, state: str, what: str, none: str) -> d
     if waste.fraction is None:
         return _tile(label, "n/a", "", none, [[state, 0]])
     value, unit = words.percent(waste, 1).split(" ")
-    note = words.fraction(waste, what)
-    return _tile(label, value, unit, note, [[state, round(waste.fraction, 3)]])
+    return _tile(
+        label,
+        value,
+        unit,
+        words.fraction(waste, what),
+        [[state, round(waste.fraction, 3)]],
+        brief=f"{waste.wasted:,} of {waste.slots:,}",
+    )
 
 
 def _prompt_text(prompt: str | tuple[int, ...]) -> str:

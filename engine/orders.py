@@ -1,0 +1,90 @@
+"""A run as a visitor asks for it: typed into the page, sent by a script, or read from a link."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from engine.errors import RequestError
+from engine.requests import (
+    DEFAULT_BUDGET,
+    Limits,
+    check_batch_size,
+    check_flag,
+    make_requests,
+)
+from engine.run import PaddingSide, Request
+
+DAMAGED = "The link is damaged: its settings can't be read."
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to run and how, checked. `model` None is the host's first; `seed` None was drawn."""
+
+    requests: tuple[Request, ...]
+    model: str | None
+    batch_size: int
+    chat_template: bool
+    padding_side: PaddingSide
+    seed: int | None
+
+
+def make_order(
+    limits: Limits,
+    *,
+    prompts: Sequence[str],
+    max_new_tokens: int | Sequence[int] = DEFAULT_BUDGET,
+    model: str | None = None,
+    batch_size: int | None = None,
+    chat_template: bool = True,
+    ignore_eos: bool = False,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    seed: int | None = None,
+    padding_side: PaddingSide = "left",
+) -> Order:
+    """Check all that a visitor gave, of whatever type it is; `batch_size` None is one batch, as
+    far as the limit allows. Raises RequestError."""
+    if not isinstance(prompts, list) or not all(isinstance(prompt, str) for prompt in prompts):
+        raise RequestError("Prompts must be a list of texts.")
+    requests = make_requests(
+        prompts,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+        ignore_eos=ignore_eos,
+        limits=limits,
+    )
+    one_batch = min(len(prompts), limits.batch_size)
+    if padding_side not in get_args(PaddingSide):
+        raise RequestError(f"The padding side must be left or right, not {padding_side!r:.40}.")
+    return Order(
+        requests=tuple(requests),
+        model=None if model is None else str(model),
+        batch_size=check_batch_size(one_batch if batch_size is None else batch_size, limits),
+        chat_template=check_flag(chat_template, "The chat template"),
+        padding_side=padding_side,
+        seed=None if seed is None else requests[0].seed,
+    )
+
+
+def read_link(text: str, limits: Limits) -> Order:
+    """The order in what stands behind a link's `#`: the arguments of `make_order` as a JSON object
+    in base64url without padding. RequestError if it is damaged or asks for too much."""
+    try:
+        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+        values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        order = make_order(limits, **values)
+    except RequestError as error:
+        raise RequestError(f"The link can't be opened. {error}") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        # No base64, no JSON, no object, a name that is unknown, or no prompts.
+        raise RequestError(DAMAGED) from error
+    return order

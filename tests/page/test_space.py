@@ -1,0 +1,87 @@
+"""The page as a host starts it: `app.demo`, `python app.py` with flags, and what it listens on."""
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.serving import served
+from tests.tiny import scripted_lm
+
+ROOT = Path(__file__).parents[2]
+
+
+def python(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+
+@contextmanager
+def started(*arguments, **environment):
+    """`python app.py` with flags; yields the address that it prints."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "app.py", "--model", "/no/such/model", *arguments],
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        line = next(line for line in process.stdout if "http://" in line)
+        yield "http://" + line.partition("http://")[2].strip()
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+
+
+def components(url):
+    found = httpx.get(f"{url}/config").json()["components"]
+    return {part["props"]["label"]: part["props"] for part in found if part["props"].get("label")}
+
+
+def test_demo_is_there_at_import_and_brings_neither_torch_nor_a_model():
+    script = "import app, sys; print(type(app.demo).__name__, 'torch' in sys.modules)"
+    assert python("-c", script) == "Demo False"
+
+
+def test_whoever_launches_demo_gets_its_looks_and_its_settings():
+    with served(scripted_lm([[1]])) as url:
+        page, config = httpx.get(url).text, httpx.get(f"{url}/config").json()
+        style = httpx.get(f"{url}/theme.css").text
+    assert "--bs-accent" in page + style + (config["css"] or "")
+    assert ".bs-stage" in page + style + (config["css"] or "")
+    assert config["footer_links"] == []
+
+
+def test_flags_make_the_page():
+    with started("--max-batch-size", "5", "--model", "other") as url:
+        parts = components(url)
+    assert parts["Batch size (slots)"]["maximum"] == 5
+    assert [name for name, _ in parts["Model"]["choices"]] == ["/no/such/model", "other"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "host"),
+    [
+        ([], {}, "127.0.0.1"),
+        ([], {"GRADIO_SERVER_NAME": "0.0.0.0"}, "0.0.0.0"),
+        (["--host", "127.0.0.1"], {"GRADIO_SERVER_NAME": "0.0.0.0"}, "127.0.0.1"),
+    ],
+)
+def test_the_hosts_address_holds_unless_a_flag_says_otherwise(flags, environment, host):
+    with started(*flags, **environment) as url:
+        assert url.startswith(f"http://{host}:")
+        port = url.rpartition(":")[2]
+        assert httpx.get(f"http://127.0.0.1:{port}/config").status_code == 200

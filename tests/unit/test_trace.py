@@ -1,0 +1,215 @@
+"""The trace: whole microseconds, slices that nest and never overlap, and the run's own span."""
+
+import json
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.metrics import measure
+from tests.unit.paper import WORKED, cut, make_run
+from viz.trace import trace
+
+KINDS = {"X", "C", "M", "b", "e"}
+
+
+def events_of(run):
+    def refuse(name):
+        raise AssertionError(f"{name} in the trace")
+
+    return json.loads(trace(run), parse_constant=refuse)["traceEvents"]
+
+
+def tracks_of(events):
+    """Complete events per (process, thread), in the order of the file."""
+    tracks = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            tracks[event["pid"], event["tid"]].append(event)
+    return tracks
+
+
+def problems(events):
+    """What a strict reader of the Trace Event Format would refuse -> sentences."""
+    for event in events:
+        if event["ph"] not in KINDS or not isinstance(event["name"], str) or not event["name"]:
+            yield f"a kind or name that does not exist: {event}"
+        if event["ph"] == "M":
+            continue
+        for field in ("ts", "dur") if event["ph"] == "X" else ("ts",):
+            if type(event.get(field)) is not int or event[field] < 0:
+                yield f"{field} of {event['name']} is not whole microseconds"
+    for track, slices in tracks_of(events).items():
+        open_ends, last = [], 0
+        for piece in slices:
+            start, end = piece["ts"], piece["ts"] + piece["dur"]
+            if start < last:
+                yield f"{track}: {piece['name']} is out of order"
+            last = start
+            while open_ends and open_ends[-1] <= start:
+                open_ends.pop()
+            if open_ends and end > open_ends[-1]:
+                yield f"{track}: {piece['name']} reaches out of the slice that it starts in"
+            open_ends.append(end)
+    waits = [(event["ph"], event["id"], event["ts"]) for event in events if event["ph"] in "be"]
+    begun = {wait: at for kind, wait, at in waits if kind == "b"}
+    ended = {wait: at for kind, wait, at in waits if kind == "e"}
+    if len(waits) != 2 * len(begun) or begun.keys() != ended.keys():
+        yield "a wait without its end"
+    if any(ended[wait] < at for wait, at in begun.items()):
+        yield "a wait that ends before it begins"
+
+
+def span_of(events):
+    times = [(event["ts"], event["ts"] + event.get("dur", 0)) for event in events if "ts" in event]
+    return max(end for _, end in times) - min(start for start, _ in times)
+
+
+def slices(events, category, slot=None):
+    return [
+        event
+        for event in events
+        if event.get("cat") == category and slot in (None, event.get("tid"))
+    ]
+
+
+def overlapping(run, seconds):
+    """The run with every step so much longer that it reaches into the next."""
+    return replace(run, steps=tuple(replace(s, seconds=s.seconds + seconds) for s in run.steps))
+
+
+RUNS = {
+    "one batch": WORKED,
+    "three batches, a smaller last one": make_run(
+        [[(3, 4), (5, 2)], [(7, 3), (1, 3)], [(2, 1)]], prefill=0.1234567, decode=1 / 3, pause=0.01
+    ),
+    "half microseconds": make_run([[(1, 40), (2, 7)]], prefill=1.5e-6, decode=2.5e-6),
+    "clocks that overlap": overlapping(make_run([[(1, 3)], [(1, 2)]]), 3e-6),
+    "stopped": cut(WORKED, 6, status="stopped"),
+    "running": cut(make_run([[(1, 3)], [(1, 3)]]), 2),
+    "one token": make_run([[(4, 1)]]),
+    "stopped before its first step": cut(WORKED, 0, status="stopped"),
+}
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+def test_a_strict_reader_has_no_complaint(run):
+    assert list(problems(events_of(run))) == []
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+def test_the_span_is_the_wall_time_of_the_run(run):
+    wall = measure(run).wall_seconds
+    assert span_of(events_of(run)) == round(1e6 * wall)
+
+
+def test_a_run_of_two_seconds_spans_two_seconds():
+    """C14: microseconds, not nanoseconds or milliseconds."""
+    assert span_of(events_of(WORKED)) == 2_000_000
+    assert sum(event["dur"] for event in slices(events_of(WORKED), "prefill", slot=1)) == 500_000
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+def test_every_slot_has_a_slice_for_each_forward_of_its_batches(run):
+    events = events_of(run)
+    for slot in range(run.settings.batch_size):
+        steps = [step for step in run.steps if slot < len(step.tokens)]
+        working = [step for step in steps if step.tokens[slot] is not None]
+        made = slices(events, "prefill", slot + 1) + slices(events, "decode", slot + 1)
+        told = sorted((e["ts"], e["args"]["forward"], e["args"]["token_id"]) for e in made)
+        assert [(forward, token) for _, forward, token in told] == [
+            (step.forward, step.tokens[slot]) for step in working
+        ]
+        assert len(slices(events, "idle", slot + 1)) == len(steps) - len(working)
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6)), min_size=1, max_size=3),
+        min_size=1,
+        max_size=3,
+    ),
+    st.floats(0, 1e-4),
+    st.floats(0, 1e-4),
+    st.floats(0, 1e-5),
+)
+def test_slices_nest_whatever_the_times_round_to(batches, prefill, decode, pause):
+    run = make_run(batches, prefill=prefill, decode=decode, pause=pause)
+    events = events_of(run)
+    assert list(problems(events)) == []
+    assert span_of(events) == round(1e6 * run.steps[-1].finished)
+
+
+def test_a_request_holds_its_forwards_and_ends_with_its_own_last_token():
+    events = events_of(WORKED)
+    request = slices(events, "request", slot=1)[0]
+    inside = slices(events, "prefill", slot=1) + slices(events, "decode", slot=1)
+    assert request["name"] == "request 1"
+    assert request["ts"] == 0
+    assert request["ts"] + request["dur"] == max(e["ts"] + e["dur"] for e in inside)
+    assert min(event["ts"] for event in slices(events, "idle", slot=1)) == request["dur"]
+    assert request["args"]["new_tokens"] == 4
+    assert request["args"]["end"] == "length"
+
+
+def test_a_wait_ends_where_the_batch_starts():
+    run = make_run([[(1, 2)], [(1, 3)]], pause=0.25)
+    waits = [event for event in events_of(run) if event.get("cat") == "waiting"]
+    assert [(event["ph"], event["ts"], event["id"]) for event in waits] == [
+        ("b", 0, 2),
+        ("e", round(1e6 * run.batches[1].started), 2),
+    ]
+    second = slices(events_of(run), "request", slot=1)[1]
+    assert second["ts"] == round(1e6 * run.batches[1].started)
+
+
+def test_a_slice_is_named_for_its_text_or_its_phase():
+    first = replace(WORKED.steps[0], pieces=(" the", "\n", ""))
+    events = events_of(replace(WORKED, steps=(first, *WORKED.steps[1:])))
+    prefill = slices(events, "prefill")
+    assert [event["name"] for event in prefill] == ["the", "prefill", "prefill"]
+    assert [event["args"]["text"] for event in prefill] == [" the", "\n", ""]
+
+
+def test_tracks_and_process_have_names():
+    names = {
+        (event["name"], event.get("tid")): event["args"].get("name")
+        for event in events_of(WORKED)
+        if event["ph"] == "M"
+    }
+    assert names["process_name", None] == "Batchscope: paper · float32 · CPU, 1 thread"
+    assert [names["thread_name", slot] for slot in (1, 2, 3)] == ["slot 1", "slot 2", "slot 3"]
+
+
+def test_counters_follow_the_rows_and_the_cache():
+    counters = [event for event in events_of(WORKED) if event["ph"] == "C"]
+    rows = [event["args"]["rows"] for event in counters if event["name"] == "active rows"]
+    kv = [(e["ts"], e["args"]) for e in counters if e["name"] == "KV cache bytes"]
+    assert rows == [0, *[3] * 4, *[2] * 6, 0]
+    assert kv[1:] == [
+        (
+            round(1e6 * step.finished),
+            {
+                "live": step.kv_bytes.live,
+                "padding": step.kv_bytes.padding,
+                "dead": step.kv_bytes.dead,
+            },
+        )
+        for step in WORKED.steps
+    ]
+
+
+def test_the_strict_reader_finds_what_is_wrong():
+    events = events_of(WORKED)
+
+    def broken(category, **change):
+        index = next(i for i, event in enumerate(events) if event.get("cat") == category)
+        return list(problems([*events[:index], {**events[index], **change}, *events[index + 1 :]]))
+
+    assert broken("decode", dur=10**9)
+    assert broken("decode", dur=-1)
+    assert broken("decode", ts=1.5)
+    assert broken("idle", ts=0)
+    assert broken("decode", ph="Q")

@@ -1,0 +1,52 @@
+"""Who has a run under way, and the flag that stops it."""
+
+import multiprocessing
+
+import pytest
+
+from engine.errors import RequestError
+from engine.visitors import StillRunningError, StopFlag, StopFlags
+
+
+def test_stop_sets_the_visitors_own_flag_and_no_other():
+    flags = StopFlags()
+    with flags.flag("ann") as hers, flags.flag("bob") as his:
+        flags.stop("ann")
+        flags.stop("nobody")
+        assert hers.is_set()
+        assert not his.is_set()
+
+
+def test_a_visitor_has_one_run_and_may_start_another_after_it():
+    flags = StopFlags()
+    with flags.flag("ann"), pytest.raises(StillRunningError), flags.flag("ann"):
+        pass
+    with flags.flag("ann") as flag:
+        assert not flag.is_set()
+
+
+def test_there_is_an_end_to_how_many_run_or_wait():
+    flags = StopFlags(most=2)
+    with flags.flag("ann"), flags.flag("bob"):
+        with pytest.raises(RequestError, match=r"^2 runs are under way or wait already: try "):
+            flags.flag("eve").__enter__()
+        flags.stop("eve")
+    with flags.flag("eve"):
+        pass
+
+
+def test_nothing_is_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    flags = StopFlags()
+    with flags.flag("ann"), flags.flag("bob"):
+        flags.stop("ann")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_flag_is_the_same_in_another_process():
+    flag = StopFlag.new()
+    worker = multiprocessing.get_context("spawn").Process(target=flag.set)
+    assert not flag.is_set()
+    worker.start()
+    worker.join()
+    assert flag.is_set()

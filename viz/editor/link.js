@@ -1,0 +1,18 @@
+// What Copy link hands to the editor: the page's prompts and settings, by the names of make_order.
+(rows, model, batch_size, chat_template, ignore_eos, temperature, top_p, top_k, seed, padding_side) => {
+  const typed = rows.filter((row) => row.prompt.trim());
+  const order = {
+    prompts: typed.map((row) => row.prompt),
+    max_new_tokens: typed.map((row) => row.max_new_tokens),
+    model,
+    batch_size,
+    chat_template,
+    ignore_eos,
+    temperature,
+    top_p,
+    top_k,
+    seed: seed === "" ? null : seed,
+    padding_side,
+  };
+  document.querySelector(".bs-editor").dispatchEvent(new CustomEvent("order", { detail: order }));
+}

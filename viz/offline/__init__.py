@@ -1,0 +1,1 @@
+"""A whole run as one page that needs no network."""

@@ -1,0 +1,32 @@
+"""Runs of the default model that come with the page, so that it never starts empty."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from engine import runfile
+from engine.run import Run
+
+FOLDER = Path(__file__).with_name("recordings")
+
+
+class Recording(NamedTuple):
+    """A recorded run that visitors can open: `name`.json, and what its point is."""
+
+    name: str
+    label: str
+
+
+RECORDINGS = (
+    Recording("tutorial", "The tutorial: 46 % padding, 29 % idle"),
+    Recording("straggler", "One straggler keeps five slots idle"),
+    Recording("waves", "Eight requests through four slots"),
+)
+
+
+@cache
+def recorded(name: str) -> Run:
+    """A run that was recorded once, by its file's name. Raises RecordError without such a file."""
+    return runfile.load(FOLDER / f"{name}.json")

@@ -1,0 +1,21 @@
+// Presenter mode: only the picture, the tiles and the texts, as large as a slide wants them.
+
+const presentButton = find("present");
+
+function setPresenting(on) {
+  stage.classList.toggle("bs-presenting", on);
+  presentButton.setAttribute("aria-pressed", String(on));
+  presentButton.textContent = on ? "Leave (Esc)" : "Present";
+  closeAbout();
+  drawTiles(view.value.tiles);
+  drawPicture();
+  if (on) stage.scrollIntoView();
+}
+
+presentButton.addEventListener("click", () => setPresenting(!presenting()));
+document.addEventListener("keydown", (event) => {
+  if (!element.isConnected || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest?.("input:not([type=range]), textarea, select")) return;
+  if (event.key === "p" || event.key === "P") setPresenting(!presenting());
+  else if (event.key === "Escape" && presenting() && about.hidden) setPresenting(false);
+});

@@ -46,7 +46,8 @@ from viz.editor.editor import COPY_LINK, PromptEditor, editor_value
 from viz.export import Theme, export_text
 from viz.page.page import CSS_PATHS, Notice, NoticeKind, TitleLine, notice
 from viz.stage.stage import Stage
-from viz.stage.state import caption, stage_state
+from viz.stage.state import stage_state
+from viz.story.story import Story
 from viz.theme import FONT, css_variables
 from viz.words import plural
 
@@ -63,17 +64,15 @@ class Page:
     def __init__(self, host: Host) -> None:
         self.host = host
 
-    def load(self, model: str) -> Iterator[list[Any]]:
-        """Say how far the model is until it is there -> title line, notice."""
+    def load(self, model: str) -> Iterator[dict[str, str]]:
+        """Say how far the model is until it is there -> notice."""
         try:
             loading = self.host.loading(model)
             for message in loading.messages(threading.Event(), WAIT_SECONDS):
-                yield [gr.skip(), notice(message)]
-            lm = loading.result()
+                yield notice(message)
+            yield notice(self._notes(model))
         except ModelError as error:
-            yield [gr.skip(), notice(str(error), "error")]
-        else:
-            yield [{"caption": caption(lm.info)}, notice(self._notes(model))]
+            yield notice(str(error), "error")
 
     def run(
         self,
@@ -350,49 +349,54 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> Demo:
         _endpoint(endpoints.stop, queue=False)
         _endpoint(endpoints.models, queue=False)
         _endpoint(endpoints.export, queue=False)
-        title = TitleLine()
-        with gr.Row(elem_id="bs-screen"):
-            with gr.Column(elem_id="bs-left", scale=0):
-                with gr.Column(elem_id="bs-settings"):
-                    editor = PromptEditor(
-                        prompts, default_budget=DEFAULT_BUDGET, open_link=open_link
-                    )
-                    with gr.Row(elem_id="bs-presets"):
-                        preset_buttons = [gr.Button(p.label, size="sm") for p in PRESETS]
-                    batch_size = gr.Number(
-                        size,
-                        label="Batch size (slots)",
-                        minimum=1,
-                        maximum=limits.batch_size,
-                        step=1,
-                        elem_classes="bs-inline",
-                    )
-                    model = gr.Dropdown(
-                        list(shelf.names),
-                        value=shelf.names[0],
-                        label="Model",
-                        elem_classes="bs-inline",
-                    )
-                    with gr.Row(elem_id="bs-switches"):
-                        chat_template = gr.Checkbox(template, label="Chat template")
-                        ignore_eos = gr.Checkbox(ignores_eos, label="Ignore EOS")
-                    with gr.Accordion("Sampling, padding side", open=False):
-                        padding_side = gr.Radio(["left", "right"], value=side, label="Padding side")
-                        temperature = _number("Temperature (0: greedy)", heat, 0.1)
-                        top_p = _number("Top-p (1: off)", p, 0.05)
-                        top_k = _number("Top-k (0: off)", k, 1)
-                        seed = gr.Textbox(
-                            no_seed,
-                            label="Seed",
-                            placeholder="drawn anew",
+        TitleLine()
+        with gr.Tabs(elem_id="bs-tabs") as tabs:
+            with gr.Tab("Run", id="run"), gr.Row(elem_id="bs-screen"):
+                with gr.Column(elem_id="bs-left", scale=0):
+                    with gr.Column(elem_id="bs-settings"):
+                        editor = PromptEditor(
+                            prompts, default_budget=DEFAULT_BUDGET, open_link=open_link
+                        )
+                        with gr.Row(elem_id="bs-presets"):
+                            preset_buttons = [gr.Button(p.label, size="sm") for p in PRESETS]
+                        batch_size = gr.Number(
+                            size,
+                            label="Batch size (slots)",
+                            minimum=1,
+                            maximum=limits.batch_size,
+                            step=1,
                             elem_classes="bs-inline",
                         )
-                with gr.Row(elem_id="bs-buttons"):
-                    run = gr.Button("Run", elem_id="bs-run", variant="primary", scale=2)
-                    stop = gr.Button("Stop", elem_id="bs-stop", interactive=False)
-                line = Notice()
-            with gr.Column(elem_id="bs-right"):
-                stage = Stage()
+                        model = gr.Dropdown(
+                            list(shelf.names),
+                            value=shelf.names[0],
+                            label="Model",
+                            elem_classes="bs-inline",
+                        )
+                        with gr.Row(elem_id="bs-switches"):
+                            chat_template = gr.Checkbox(template, label="Chat template")
+                            ignore_eos = gr.Checkbox(ignores_eos, label="Ignore EOS")
+                        with gr.Accordion("Sampling, padding side", open=False):
+                            padding_side = gr.Radio(
+                                ["left", "right"], value=side, label="Padding side"
+                            )
+                            temperature = _number("Temperature (0: greedy)", heat, 0.1)
+                            top_p = _number("Top-p (1: off)", p, 0.05)
+                            top_k = _number("Top-k (0: off)", k, 1)
+                            seed = gr.Textbox(
+                                no_seed,
+                                label="Seed",
+                                placeholder="drawn anew",
+                                elem_classes="bs-inline",
+                            )
+                    with gr.Row(elem_id="bs-buttons"):
+                        run = gr.Button("Run", elem_id="bs-run", variant="primary", scale=2)
+                        stop = gr.Button("Stop", elem_id="bs-stop", interactive=False)
+                    line = Notice()
+                with gr.Column(elem_id="bs-right"):
+                    stage = Stage()
+            with gr.Tab("How it works", id="story"):
+                story = Story()
 
         settings = [
             batch_size,
@@ -413,19 +417,24 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> Demo:
             "concurrency_limit": None,
             "api_visibility": "private",
         }
-        gr.on(
-            [run.click, editor.submit],
-            page.run,
-            inputs=[editor, model, *settings],
-            outputs=[stage, line, run, stop],
-            trigger_mode="once",
-            api_name="press_run",
+        to_run = {
+            "fn": page.run,
+            "inputs": [editor, model, *settings],
+            "outputs": [stage, line, run, stop],
+            "trigger_mode": "once",
             **streams,
-        )
+        }
+        gr.on([run.click, editor.submit], api_name="press_run", **to_run)
+        story.chosen(
+            lambda key: [gr.Tabs(selected="run"), *_preset_values(_preset(key), limits)],
+            inputs=[story],
+            outputs=[tabs, editor, *settings, line],
+            **at_once,
+        ).success(api_name="run_chosen", **to_run)
         stop.click(page.stop, api_name="press_stop", **at_once)
         # A closed tab also closes the generator, but only at its next frame.
         demo.unload(page.stop)
-        gr.on([demo.load, model.input], page.load, inputs=[model], outputs=[title, line], **streams)
+        gr.on([demo.load, model.input], page.load, inputs=[model], outputs=[line], **streams)
         for button, preset in zip(preset_buttons, PRESETS, strict=True):
             button.click(
                 lambda preset=preset: _preset_values(preset, limits),
@@ -445,6 +454,11 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> Demo:
 
 def _number(label: str, value: float | None, step: float) -> gr.Number:
     return gr.Number(value, label=label, minimum=0, step=step, elem_classes="bs-inline")
+
+
+def _preset(key: object) -> Preset:
+    """The preset that a chapter of the story is about."""
+    return next(preset for preset in PRESETS if preset.key == key)
 
 
 def _preset_values(preset: Preset, limits: Limits) -> list[Any]:

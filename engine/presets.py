@@ -23,21 +23,32 @@ class Preset:
 
 NO_PRESET = Preset(key="", label="", prompts=(), budgets=(), batch_size=0)
 
+# 10, 30, 5 and 20 tokens under the default model's tokenizer, without a template.
+_TUTORIAL = (
+    "The best thing about the city of Paris is the",
+    "A server that runs a language model reads all of its weights once for every step, so when "
+    "many people ask at the same time it is best to",
+    "Once upon a time,",
+    "The moon rose over the quiet sea, and the old fisherman slowly turned his small wooden boat "
+    "towards the",
+)
+
 PRESETS = (
     Preset(
         key="tutorial",
-        label="Tutorial (46 % and 29 %)",
-        # 10, 30, 5 and 20 tokens under the default model's tokenizer, without a template.
-        prompts=(
-            "The best thing about the city of Paris is the",
-            "A server that runs a language model reads all of its weights once for every step, so "
-            "when many people ask at the same time it is best to",
-            "Once upon a time,",
-            "The moon rose over the quiet sea, and the old fisherman slowly turned his small "
-            "wooden boat towards the",
-        ),
+        label="Tutorial 46 % / 29 %",
+        prompts=_TUTORIAL,
         budgets=(15, 10, 20, 12),
         batch_size=4,
+        chat_template=False,
+        ignore_eos=True,
+    ),
+    Preset(
+        key="serial",
+        label="One by one",
+        prompts=_TUTORIAL,
+        budgets=(15, 10, 20, 12),
+        batch_size=1,
         chat_template=False,
         ignore_eos=True,
     ),
@@ -57,7 +68,7 @@ PRESETS = (
     ),
     Preset(
         key="equal",
-        label="Equal lengths: no waste",
+        label="Equal lengths",
         prompts=(
             "Tell me about the sun.",
             "Tell me about the sea.",
@@ -70,7 +81,7 @@ PRESETS = (
     ),
     Preset(
         key="long-short",
-        label="Long and short prompts",
+        label="Long and short",
         prompts=(
             "Summarise this in one sentence. A batch of requests runs as one rectangle of tokens. "
             "Every prompt is padded to the length of the longest, so the short ones carry columns "
@@ -84,8 +95,24 @@ PRESETS = (
         batch_size=4,
     ),
     Preset(
+        key="waves",
+        label="8 into 4 slots",
+        prompts=(
+            "What is the capital of France?",
+            "Name three colours.",
+            "Write one sentence about the sea.",
+            "What is two plus two?",
+            "Name a planet.",
+            "Write one sentence about the moon.",
+            "What do bees make?",
+            "Say good night in one short sentence.",
+        ),
+        budgets=(12, 16, 32, 12, 8, 32, 12, 16),
+        batch_size=4,
+    ),
+    Preset(
         key="same",
-        label="The same prompt 8 times",
+        label="Same prompt × 8",
         prompts=("Invent a name for a small robot and say what it likes to do.",) * 8,
         budgets=(32,) * 8,
         batch_size=8,

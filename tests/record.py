@@ -8,23 +8,13 @@ from engine.presets import PRESETS
 from viz.recorded import FOLDER
 
 SIZES = (1, 2, 4, 8, 16, 32)
-WAVES = (
-    ("What is the capital of France?", 12),
-    ("Name three colours.", 16),
-    ("Write one sentence about the sea.", 32),
-    ("What is two plus two?", 12),
-    ("Name a planet.", 8),
-    ("Write one sentence about the moon.", 32),
-    ("What do bees make?", 12),
-    ("Say good night in one short sentence.", 16),
-)
 
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     lm = load_model()
     presets = {preset.key: preset for preset in PRESETS}
-    for key in ("tutorial", "straggler"):
+    for key in ("tutorial", "straggler", "waves"):
         preset = presets[key]
         requests = make_requests(
             preset.prompts, max_new_tokens=preset.budgets, ignore_eos=preset.ignore_eos
@@ -35,9 +25,6 @@ def main() -> None:
         _record(key, engine, requests)
         if key == "tutorial":
             _record("serial", SerialEngine(lm), requests)
-    prompts, budgets = zip(*WAVES, strict=True)
-    engine = StaticBatchEngine(lm, batch_size=4, chat_template=True)
-    _record("waves", engine, make_requests(prompts, max_new_tokens=budgets))
     for size in SIZES:
         requests = make_requests(["Once upon a time,"] * size, max_new_tokens=16, ignore_eos=True)
         _record(f"size-{size}", StaticBatchEngine(lm, batch_size=size), requests)

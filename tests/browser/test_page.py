@@ -86,7 +86,7 @@ def test_a_click_is_not_lost_when_the_field_above_shrinks(url, open_page):
 
 def test_a_reload_keeps_prompts_and_the_settings_that_belong_to_them(url, open_page):
     with open_page(url) as page:
-        page.get_by_role("button", name="The same prompt 8 times").click()
+        page.get_by_role("button", name="Same prompt × 8").click()
         page.get_by_label("Prompt 8", exact=True).wait_for()
         page.reload()
         page.get_by_label("Prompt 8", exact=True).wait_for()

@@ -29,7 +29,7 @@ class Notice(DataComponent):
 
 
 class TitleLine(DataComponent):
-    """The name, the model that runs, and the switch between the themes."""
+    """The name, and the switch between the themes."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__({"caption": ""}, folder=FOLDER, name="title", **options)
+        super().__init__(None, folder=FOLDER, name="title", **options)

@@ -218,8 +218,7 @@ def tiles(run: Run, figures: Figures) -> list[dict[str, Any]]:
         ),
     ]
     return [
-        tile | {"worked": worked}
-        for tile, worked in zip(made, worked_tiles(figures), strict=True)
+        tile | {"worked": worked} for tile, worked in zip(made, worked_tiles(figures), strict=True)
     ]
 
 

@@ -137,6 +137,7 @@ def serial(run: Run) -> Chapter:
             ),
         ),
         tables=(_prompts(run),),
+        tries=(Try("serial", "Run them one by one"),),
     )
 
 
@@ -261,6 +262,7 @@ def queue(run: Run) -> Chapter:
                 run,
             ),
         ),
+        tries=(Try("waves", "Run eight requests"),),
     )
 
 
@@ -285,6 +287,7 @@ def memory(run: Run) -> Chapter:
                 run,
             ),
         ),
+        tries=(Try("straggler", "Watch the memory of a straggler"),),
     )
 
 
@@ -343,6 +346,7 @@ def continuous(run: Run) -> Chapter:
                 run,
             ),
         ),
+        tries=(Try("waves", "Run them as static batches"),),
     )
 
 

@@ -35,7 +35,7 @@ def main(folder: Path) -> None:
                 stage.wait_for_end()
                 stage.page.set_viewport_size({"width": SLIDE[0], "height": SLIDE[1]})
                 stage.page.get_by_role("button", name="Present").click()
-                stage.page.mouse.move(960, 400)
+                stage.page.mouse.move(2, 2)
                 stage.wait("plot._fullLayout.width > 1700")
                 stage.page.screenshot(path=folder / f"present-{theme}.png")
             with open_page(browser, url, theme, SCREEN) as stage:
@@ -43,8 +43,8 @@ def main(folder: Path) -> None:
                 stage.page.get_by_role("heading", name="How it works").wait_for()
                 stage.page.screenshot(path=folder / f"how-it-works-{theme}.png")
         with open_page(browser, url, "light", PHONE) as stage:
-            stage.page.locator(".bs-tiles").scroll_into_view_if_needed()
-            stage.page.screenshot(path=folder / "phone-light.png", full_page=True)
+            stage.page.locator(".bs-stage").evaluate("node => node.scrollIntoView()")
+            stage.page.screenshot(path=folder / "phone-light.png")
         browser.close()
 
 

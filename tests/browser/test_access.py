@@ -210,8 +210,15 @@ def test_presenter_mode(url, open_page, stage_of):
         expect(page.locator("#bs-left")).to_be_visible()
 
 
-def test_p_typed_into_a_prompt_is_a_letter(url, open_page):
+def test_keys_are_for_the_stage_only_where_it_is_in_sight(url, open_page, stage_of):
     with open_page(url) as page:
+        stage = stage_of(page)
         page.get_by_label("Prompt 1", exact=True).focus()
         page.keyboard.type("p")
         expect(page.locator("#bs-left")).to_be_visible()
+        page.get_by_role("tab", name="How it works").click()
+        page.get_by_role("heading", name="How it works").click()
+        page.keyboard.press("p")
+        page.keyboard.press("Home")
+        expect(page.get_by_role("tab", name="How it works")).to_be_visible()
+        assert stage.evaluate("view.step === view.steps")

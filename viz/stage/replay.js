@@ -6,6 +6,7 @@ const picture = find("picture");
 const still = matchMedia("(prefers-reduced-motion: reduce)").matches; // nothing plays by itself
 let playing = 0; // the animation frame that is asked for, or 0
 
+const inSight = () => stage.isConnected && stage.checkVisibility(); // not behind another tab
 const over = () => run !== null && run.value.status !== "running";
 
 // Milliseconds from the start of the run to the end of each step; 0 before the first.
@@ -92,7 +93,7 @@ picture.addEventListener("keydown", (event) => {
 });
 
 document.addEventListener("keydown", (event) => {
-  if (!element.isConnected || !over() || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!inSight() || !over() || event.ctrlKey || event.metaKey || event.altKey) return;
   const idle = event.target === document.body || event.target === picture || presenting();
   if (!idle || event.target.closest?.("input, textarea, select, summary, [role=dialog]")) return;
   if (event.key in MOVES) moveTo(MOVES[event.key]());

@@ -7,14 +7,13 @@ function setPresenting(on) {
   presentButton.setAttribute("aria-pressed", String(on));
   presentButton.textContent = on ? "Leave (Esc)" : "Present";
   closeAbout();
-  drawTiles(view.value.tiles);
   drawPicture();
-  if (on) stage.scrollIntoView();
+  (on ? stage : presentButton).focus({ preventScroll: true }); // the controls hide without it
 }
 
 presentButton.addEventListener("click", () => setPresenting(!presenting()));
 document.addEventListener("keydown", (event) => {
-  if (!element.isConnected || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!inSight() || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.closest?.("input:not([type=range]), textarea, select")) return;
   if (event.key === "p" || event.key === "P") setPresenting(!presenting());
   else if (event.key === "Escape" && presenting() && about.hidden) setPresenting(false);

@@ -1,4 +1,4 @@
-"""Figures of a Run: pure functions, defined once (see "What the words mean" in the README)."""
+"""Figures of a Run: pure functions, defined once (see "What the figures mean" in the README)."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ class Recording(NamedTuple):
 
 
 RECORDINGS = (
-    Recording("tutorial", "The tutorial: 46 % padding, 29 % idle"),
-    Recording("straggler", "One straggler keeps five slots idle"),
-    Recording("waves", "Eight requests through four slots"),
+    Recording("tutorial", "The four prompts of the tutorial"),
+    Recording("straggler", "One straggler, five idle slots"),
+    Recording("waves", "Eight requests, four slots"),
 )
 
 

@@ -13,7 +13,7 @@ from engine import runfile
 from engine.errors import BatchscopeError, RecordError, RequestError
 from engine.metrics import Row, measure
 from engine.options import add_device_options
-from engine.presets import DEFAULT_MODEL, NO_PRESET, PRESETS, Preset
+from engine.presets import DEFAULT_MODEL, NO_PRESET, PRESETS, Preset, find_preset
 from engine.requests import (
     DEFAULT_BUDGET,
     Limits,
@@ -130,7 +130,7 @@ def _add_waste(commands: argparse._SubParsersAction) -> None:
 def run_command(options: argparse.Namespace) -> None:
     from engine import SerialEngine, StaticBatchEngine, load_model
 
-    preset = next((preset for preset in PRESETS if preset.key == options.preset), NO_PRESET)
+    preset = NO_PRESET if options.preset is None else find_preset(options.preset)
     prompts = [*preset.prompts, *options.prompt, *_read_prompts(options.prompts_file)]
     requests = make_requests(
         prompts,

@@ -25,6 +25,7 @@ class RecordError(BatchscopeError):
 
 def first_line(error: BaseException) -> str:
     """The first line of a foreign error's text, without the local path of the home folder."""
-    text = str(error).strip() or type(error).__name__
+    # Where an error has a `message`, as one of ZeroGPU has, str() only quotes it.
+    text = str(getattr(error, "message", error)).strip() or type(error).__name__
     text = text.splitlines()[0].replace(str(Path.home()), "~").rstrip(".: ")
     return text.encode("utf-8", "replace").decode()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import BatchscopeError, RequestError, first_line
-from engine.live import WAIT_SECONDS, Refused, Waiting, frames
+from engine.errors import BatchscopeError, RequestError, RunError, first_line
+from engine.live import WAIT_SECONDS, Frame, Refused, Waiting, frames
 from engine.orders import make_order
 from engine.requests import Limits
 from engine.run import Run
@@ -63,27 +63,30 @@ class Host:
         return self.shelf.start(self.shelf.names[0] if model is None else model)
 
 
-def _run_to_end(shown: Iterator[Any]) -> Iterator[Any]:
-    """Pass on what is shown of a run and return its last record."""
+def _run_to_end(shown: Generator[Frame]) -> Generator[Waiting | Run, None, Run]:
+    """Pass on what is shown of a run, and return the record of its end, which is not passed on."""
     run = None
     with closing(shown):
         try:
             for frame in shown:
                 if isinstance(frame, Refused):
                     raise RequestError(frame.sentence)
-                if isinstance(frame, Waiting) or frame.status == "running":
+                if isinstance(frame, Run):
+                    run = frame
+                if run is None or run.status == "running":
                     yield frame
-                run = run if isinstance(frame, Waiting) else frame
         except BatchscopeError:
             raise
         except Exception as error:
+            # A lent GPU can be taken away in the middle of a run.
             if run is None:
                 raise
-            # A lent GPU can be taken away in the middle of a run.
             log.exception("a run was cut off")
-            cause = first_line(getattr(error, "message", error))
             if run.status == "running":
-                run = replace(run, status="error", error=f"The run was cut off: {cause}.")
+                cause = f"The run was cut off: {first_line(error)}."
+                run = replace(run, status="error", error=cause)
+    if run is None:
+        raise RunError("The run ended before it began.")
     if run.error:
         log.warning("a run ended early: %s", run.error)
     return run

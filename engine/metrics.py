@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 from engine.run import Batch, End, KVBytes, Run, Status, Step, until
@@ -84,6 +85,14 @@ def columns(run: Run, batch: int) -> list[Step]:
     return [step for step in run.steps if step.batch == batch]
 
 
+def columns_by_batch(run: Run) -> list[list[Step]]:
+    """`columns` of every batch, in one pass."""
+    columns: list[list[Step]] = [[] for _ in run.batches]
+    for step in run.steps:
+        columns[step.batch].append(step)
+    return columns
+
+
 def rows(run: Run) -> tuple[Row, ...]:
     """One Row per request, in the order of the requests."""
     return _tally(run).rows(run.status)
@@ -91,11 +100,18 @@ def rows(run: Run) -> tuple[Row, ...]:
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of a run so far. Seconds and tokens per second; None is "not measured"."""
+    """The figures of a run so far, up to its newest step. Seconds and tokens per second; None is
+    "not measured". `decoded_tokens` leaves out each row's first, which the prefill gave;
+    `timed_rows` have a TTFT and `paced_rows` a TPOT: the means are over them."""
 
+    status: Status
+    newest: Step | None
     rows: tuple[Row, ...]
+    timed_rows: int
+    paced_rows: int
     prompt_tokens: int
     generated_tokens: int
+    decoded_tokens: int
     wall_seconds: float
     prefill_seconds: float
     decode_seconds: float
@@ -121,18 +137,17 @@ def measure(run: Run) -> Figures:
     return _tally(run).figures(run.status)
 
 
-def history(run: Run) -> Iterator[Figures]:
-    """`measure(until(run, k))` for k = 0 to the last step, in one pass."""
+def history(run: Run, *, every: int = 1) -> Iterator[Figures]:
+    """`measure(until(run, k))` for k = 0, every, 2 * every, ... and the last step, in one pass."""
     tally = _Tally(until(run, 0).batches)
-    for step, batch in zip(run.steps, _batch_of_each_step(run), strict=True):
-        yield tally.figures("running")
-        tally.seat(batch)
+    for done, step in enumerate(run.steps):
+        if done % every == 0:
+            yield tally.figures("running")
+        tally.seat(run.batches[step.batch])
         tally.add(step)
-    yield _tally(run).figures(run.status)
-
-
-def _batch_of_each_step(run: Run) -> Iterator[Batch]:
-    return (run.batches[step.batch] for step in run.steps)
+    for batch in run.batches:  # one may have started and never come to a step
+        tally.seat(batch)
+    yield tally.figures(run.status)
 
 
 def _tally(run: Run) -> _Tally:
@@ -152,80 +167,102 @@ class _Tally:
         self._ends: list[End | None] = [None] * requests
         self._first: list[float | None] = [None] * requests
         self._last: list[float | None] = [None] * requests
+        self._rows: dict[int, list[Row]] = {}  # by batch, until a step of it is added
+        self._newest: Step | None = None
         self._seconds = {"prefill": 0.0, "decode": 0.0}
-        self._wall = 0.0
-        self._kv = KVBytes(0, 0, 0)
+        self._tokens = {"prompt": 0, "prefill": 0, "decode": 0}
+        self._padding = Waste(0, 0)
+        self._slots = 0
         self._peak = 0
-        self._started: set[int] = set()
 
     def seat(self, batch: Batch) -> None:
         """Put a batch that has started in the place of what was planned."""
         self._batches[batch.index] = batch
+        self._rows.pop(batch.index, None)
 
     def add(self, step: Step) -> None:
-        seats = self._batches[step.batch].requests
-        for request, token, end in zip(seats, step.tokens, step.ends, strict=True):
+        batch = self._batches[step.batch]
+        finished = step.finished
+        for request, token, end in zip(batch.requests, step.tokens, step.ends, strict=True):
             if token is not None:
                 self._generated[request] += 1
                 self._ends[request] = end
-                self._last[request] = step.finished
+                self._last[request] = finished
                 if step.forward == 1:
-                    self._first[request] = step.finished
-        self._started.add(step.batch)
+                    self._first[request] = finished
+        if step.forward == 1:
+            self._tokens["prompt"] += sum(batch.prompt_lengths)
+            wasted, slots = padding_waste([batch.prompt_lengths])
+            self._padding = Waste(self._padding.wasted + wasted, self._padding.slots + slots)
+        self._slots += len(step.tokens)
+        self._tokens[step.phase] += step.active_rows
         self._seconds[step.phase] += step.seconds
-        self._wall = step.finished
-        self._kv = step.kv_bytes
         self._peak = max(self._peak, step.kv_bytes.total)
+        self._newest = step
+        self._rows.pop(step.batch, None)
 
     def rows(self, status: Status) -> tuple[Row, ...]:
-        unfinished: dict[str, End] = {"stopped": "cancelled", "error": "error"}
-        return tuple(
-            Row(
-                request=request,
-                batch=batch,
-                slot=slot,
-                generated=self._generated[request],
-                end=self._ends[request] or unfinished.get(status),
-                first_token_at=self._first[request],
-                last_token_at=self._last[request],
-            )
-            for batch in self._batches
-            for slot, request in enumerate(batch.requests)
-        )
+        table = chain.from_iterable(map(self._rows_of, self._batches))
+        if status not in _UNFINISHED:
+            return tuple(table)
+        return tuple(row if row.end else replace(row, end=_UNFINISHED[status]) for row in table)
+
+    def _rows_of(self, batch: Batch) -> list[Row]:
+        if batch.index not in self._rows:
+            self._rows[batch.index] = [
+                Row(
+                    request=request,
+                    batch=batch,
+                    slot=slot,
+                    generated=self._generated[request],
+                    end=self._ends[request],
+                    first_token_at=self._first[request],
+                    last_token_at=self._last[request],
+                )
+                for slot, request in enumerate(batch.requests)
+            ]
+        return self._rows[batch.index]
 
     def figures(self, status: Status) -> Figures:
         table = self.rows(status)
-        seated = [row for row in table if row.batch.index in self._started]
-        prompt_tokens = sum(row.prompt_tokens for row in seated)
-        generated = sum(row.generated for row in seated)
-        decoded = sum(row.generated - 1 for row in seated if row.generated)
-        started = [batch for batch in self._batches if batch.index in self._started]
+        seated = [row for row in table if row.generated]
+        paces = [row.tpot for row in seated if row.generated > 1]
+        tokens, seconds = self._tokens, self._seconds
+        generated = tokens["prefill"] + tokens["decode"]
+        wall = self._newest.finished if self._newest else 0.0
         return Figures(
+            status=status,
+            newest=self._newest,
             rows=table,
-            prompt_tokens=prompt_tokens,
+            timed_rows=len(seated),
+            paced_rows=len(paces),
+            prompt_tokens=tokens["prompt"],
             generated_tokens=generated,
-            wall_seconds=self._wall,
-            prefill_seconds=self._seconds["prefill"],
-            decode_seconds=self._seconds["decode"],
-            output_tokens_per_second=_ratio(generated, self._wall),
-            decode_tokens_per_second=_ratio(decoded, self._seconds["decode"]),
-            prompt_tokens_per_second=_ratio(prompt_tokens, self._seconds["prefill"]),
-            mean_waited=_mean(row.waited for row in seated),
-            mean_ttft=_mean(row.ttft for row in seated),
-            mean_tpot=_mean(row.tpot for row in seated),
-            padding=padding_waste(batch.prompt_lengths for batch in started),
-            idle=idle_waste(
-                [self._generated[request] for request in batch.requests] for batch in started
-            ),
-            kv_bytes=self._kv,
+            decoded_tokens=tokens["decode"],
+            wall_seconds=wall,
+            prefill_seconds=seconds["prefill"],
+            decode_seconds=seconds["decode"],
+            output_tokens_per_second=_ratio(generated, wall),
+            decode_tokens_per_second=_ratio(tokens["decode"], seconds["decode"]),
+            prompt_tokens_per_second=_ratio(tokens["prompt"], seconds["prefill"]),
+            mean_waited=_mean([row.waited for row in seated]),
+            mean_ttft=_mean([row.ttft for row in seated]),
+            mean_tpot=_mean(paces),
+            padding=self._padding,
+            # As `idle_waste`: every forward is a column, and column 1 alone was not decoded.
+            idle=Waste(self._slots - generated, self._slots) if paces else Waste(0, 0),
+            kv_bytes=self._newest.kv_bytes if self._newest else KVBytes(0, 0, 0),
             peak_kv_bytes=self._peak,
         )
+
+
+_UNFINISHED: dict[Status, End] = {"stopped": "cancelled", "error": "error"}
+"""How a row ended that had no end of its own when its run did."""
 
 
 def _ratio(amount: float, seconds: float) -> float | None:
     return amount / seconds if seconds > 0 else None
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

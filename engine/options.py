@@ -1,8 +1,12 @@
-"""Command-line options that the page and the shell share."""
+"""Command-line options: those of the page, and those that the shell shares with it."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
+
+from engine.presets import DEFAULT_MODEL
+from engine.requests import Limits
 
 
 def add_device_options(parser: argparse._ActionsContainer) -> None:
@@ -11,3 +15,50 @@ def add_device_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--dtype", default="auto", choices=["auto", "float32", "bfloat16", "float16"]
     )
+
+
+def page_parser() -> argparse.ArgumentParser:
+    """The options of `python app.py`."""
+    parser = argparse.ArgumentParser(
+        prog="python app.py", description="Watch a model run prompts as a static batch."
+    )
+    parser.add_argument(
+        "--model",
+        action="append",
+        metavar="M",
+        help=f"a model that visitors may choose: {DEFAULT_MODEL} (embedded, default), a hub id, "
+        "a folder, or a .gguf file; repeatable",
+    )
+    add_device_options(parser)
+    parser.add_argument("--host", help="address to listen on (default loopback)")
+    parser.add_argument("--port", type=port, help="default: the first free one from 7860")
+    parser.add_argument("--share", action="store_true", help="a public link through Gradio")
+    group = parser.add_argument_group("limits for one run (default in brackets)")
+    for limit in fields(Limits):
+        group.add_argument(
+            f"--max-{limit.name.replace('_', '-')}",
+            type=at_least_one,
+            metavar="N",
+            default=limit.default,
+            help="(%(default)s)",
+        )
+    return parser
+
+
+def limits_of(options: argparse.Namespace) -> Limits:
+    """The limits that the page's options name."""
+    return Limits(**{limit.name: getattr(options, f"max_{limit.name}") for limit in fields(Limits)})
+
+
+def port(text: str) -> int:
+    """The type of an option that is a port number."""
+    if not text.isdecimal() or not 0 < int(text) < 2**16:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port number")
+    return int(text)
+
+
+def at_least_one(text: str) -> int:
+    """The type of an option that counts something."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)

@@ -6,14 +6,16 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, NamedTuple
 
 from engine.errors import RequestError
+from engine.presets import PRESETS, Preset
 from engine.requests import (
     DEFAULT_BUDGET,
     Limits,
     check_batch_size,
     check_flag,
+    check_padding_side,
     make_requests,
 )
 from engine.run import PaddingSide, Request
@@ -31,6 +33,56 @@ class Order:
     chat_template: bool
     padding_side: PaddingSide
     seed: int | None
+
+
+class PageSettings(NamedTuple):
+    """The settings that the page shows, in its order: arguments of `make_order`, but for `seed`,
+    which is text there, and drawn where it is empty."""
+
+    batch_size: int
+    chat_template: bool = True
+    ignore_eos: bool = False
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: str = ""
+    padding_side: PaddingSide = "left"
+
+    @classmethod
+    def of_preset(cls, preset: Preset) -> PageSettings:
+        return cls(
+            preset.batch_size,
+            chat_template=preset.chat_template,
+            ignore_eos=preset.ignore_eos,
+            temperature=preset.temperature,
+        )
+
+    @classmethod
+    def of_prompts(cls, prompts: Sequence[str], limits: Limits) -> PageSettings:
+        """For a list that was pasted or kept: those of the preset with these prompts, else what
+        an instruct model expects, in one batch."""
+        for preset in PRESETS:
+            if preset.within(limits).prompts == tuple(prompts):
+                return cls.of_preset(preset.within(limits))
+        return cls(max(1, min(len(prompts), limits.batch_size)))
+
+    @classmethod
+    def of_order(cls, order: Order) -> PageSettings:
+        first = order.requests[0]
+        return cls(
+            order.batch_size,
+            order.chat_template,
+            first.ignore_eos,
+            first.sampling.temperature,
+            first.sampling.top_p,
+            first.sampling.top_k,
+            "" if order.seed is None else str(order.seed),
+            order.padding_side,
+        )
+
+    def asked(self) -> dict[str, Any]:
+        """As arguments of `make_order`."""
+        return self._asdict() | {"seed": None if self.seed == "" else self.seed}
 
 
 def make_order(
@@ -63,14 +115,12 @@ def make_order(
         limits=limits,
     )
     one_batch = min(len(prompts), limits.batch_size)
-    if padding_side not in get_args(PaddingSide):
-        raise RequestError(f"The padding side must be left or right, not {padding_side!r:.40}.")
     return Order(
         requests=tuple(requests),
         model=None if model is None else str(model),
         batch_size=check_batch_size(one_batch if batch_size is None else batch_size, limits),
         chat_template=check_flag(chat_template, "The chat template"),
-        padding_side=padding_side,
+        padding_side=check_padding_side(padding_side),
         seed=None if seed is None else requests[0].seed,
     )
 
@@ -81,10 +131,9 @@ def read_link(text: str, limits: Limits) -> Order:
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
         values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        order = make_order(limits, **values)
+        return make_order(limits, **values)
     except RequestError as error:
         raise RequestError(f"The link can't be opened. {error}") from error
     except (ValueError, TypeError, RecursionError) as error:
         # No base64, no JSON, no object, a name that is unknown, or no prompts.
         raise RequestError(DAMAGED) from error
-    return order

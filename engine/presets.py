@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from engine.errors import RequestError
+from engine.requests import Limits
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -19,6 +22,17 @@ class Preset:
     chat_template: bool = True
     ignore_eos: bool = False
     temperature: float = 0.0
+
+    def within(self, limits: Limits) -> Preset:
+        """The preset as far as a host's limits allow it."""
+        return replace(
+            self,
+            prompts=self.prompts[: limits.prompts],
+            budgets=tuple(
+                min(budget, limits.new_tokens) for budget in self.budgets[: limits.prompts]
+            ),
+            batch_size=min(self.batch_size, limits.batch_size),
+        )
 
 
 NO_PRESET = Preset(key="", label="", prompts=(), budgets=(), batch_size=0)
@@ -131,3 +145,11 @@ PRESETS = (
         batch_size=4,
     ),
 )
+
+
+def find_preset(key: object) -> Preset:
+    """The preset of that key. Raises RequestError if there is none."""
+    for preset in PRESETS:
+        if preset.key == key:
+            return preset
+    raise RequestError(f"There is no preset {key!r:.40}.")

@@ -7,9 +7,10 @@ import operator
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from engine.errors import RequestError
-from engine.run import Request, Sampling
+from engine.run import PaddingSide, Request, Sampling
 
 LARGEST = 10**15
 DEFAULT_BUDGET = 32
@@ -100,6 +101,13 @@ def check_batch_size(batch_size: object, limits: Limits | None = None) -> int:
     if limits and size > limits.batch_size:
         raise RequestError(f"The batch size is {size}, the limit is {limits.batch_size}.")
     return size
+
+
+def check_padding_side(side: object) -> PaddingSide:
+    """`side` if it is left or right; else RequestError."""
+    if side not in get_args(PaddingSide):
+        raise RequestError(f"The padding side must be left or right, not {side!r:.40}.")
+    return side
 
 
 def whole_number(value: object, name: str) -> int:

@@ -96,6 +96,11 @@ class Step:
     kv_bytes: KVBytes
 
     @property
+    def active_rows(self) -> int:
+        """How many rows the forward worked for: each of them emitted a token."""
+        return sum(token is not None for token in self.tokens)
+
+    @property
     def finished(self) -> float:
         """Seconds since the start of the run at which the tokens were on the host."""
         return self.started + self.seconds
@@ -140,6 +145,11 @@ class Run:
     status: Status
     error: str | None = None
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def slots(self) -> int:
+        """How many slots a picture needs: the rows of the largest batch."""
+        return max(len(batch.requests) for batch in self.batches)
 
 
 def until(run: Run, steps: int) -> Run:

@@ -5,20 +5,30 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 
 from engine.errors import RecordError
 from engine.metrics import rows
 from engine.run import SCHEMA_VERSION, Run
 
-MAX_BYTES = 32 * 2**20
+MAX_BYTES = 16 * 2**20
+MAX_REQUESTS = 10_000
+MAX_BATCH_SIZE = 10_000
+MAX_BUDGET = 1_000_000
+MAX_SLOTS = 5_000_000
+"""Of a run as a picture: a row per slot of its largest batch, and the columns of all batches."""
+MAX_NAME = 200
+MAX_SECONDS = 1e9
+MAX_TOKEN_ID = 2**31 - 1
+MAX_COUNT = 2**53 - 1
+"""Bytes, weights and threads: what a browser still counts exactly."""
 
 
 def dumps(run: Run) -> str:
     """The run as strict JSON: numbers and null, never NaN or Infinity."""
-    return json.dumps(asdict(run), allow_nan=False, ensure_ascii=False)
+    return json.dumps(run, default=vars, allow_nan=False, ensure_ascii=False)
 
 
 def save(run: Run, path: str | Path) -> None:
@@ -41,7 +51,9 @@ def loads(data: str | bytes) -> Run:
     # Imported here because only reading needs it: the engine also runs without pydantic.
     from pydantic import TypeAdapter, ValidationError
 
-    if len(data) > MAX_BYTES:
+    # A browser may send half a surrogate pair; "surrogatepass" counts it too.
+    size = len(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
+    if size > MAX_BYTES:
         raise RecordError(f"The run is larger than {MAX_BYTES // 2**20} MiB.")
     try:
         parsed = json.loads(data, parse_constant=_refuse_constant, parse_float=_finite)
@@ -76,12 +88,12 @@ def _finite(text: str) -> float:
 
 
 def _problems(run: Run) -> Iterator[str]:
-    """What types alone can't say: that the parts of the record fit each other. Only the first
-    problem counts; what follows it may rest on what it denies."""
+    """What types alone can't say: that nothing is out of all proportion, and that the parts of the
+    record fit each other. Only the first problem counts; what follows it may rest on what it
+    denies."""
+    yield from _outsized(run)
     if [request.index for request in run.requests] != list(range(len(run.requests))):
         yield "the requests are not numbered 0, 1, 2, ..."
-    if any(request.max_new_tokens < 1 for request in run.requests):
-        yield "a token budget is below 1"
     if not run.requests:
         yield "there are no requests"
     if not _is_moment(run.started_at):
@@ -99,8 +111,41 @@ def _problems(run: Run) -> Iterator[str]:
         if len(batch.prompt_ids) != len(batch.requests) or not all(batch.prompt_ids):
             yield f"batch {number} does not have one prompt for each request"
     yield from _step_problems(run)
+    if (slots := _slots_of_picture(run)) > MAX_SLOTS:
+        yield f"its picture has {slots:,} slots, more than {MAX_SLOTS:,}"
     if run.status == "done" and not all(row.end for row in rows(run)):
         yield "it is called done, but rows still run"
+
+
+def _outsized(run: Run) -> Iterator[str]:
+    """What no real run has, and what would take a page or a picture far too long."""
+    model, steps = run.model, run.steps
+    budgets = [request.max_new_tokens for request in run.requests]
+    prompts = [ids for batch in run.batches for ids in batch.prompt_ids]
+    prompts += [request.prompt for request in run.requests if not isinstance(request.prompt, str)]
+    emitted = (token for step in steps for token in step.tokens if token is not None)
+    starts = [batch.started for batch in run.batches if batch.started is not None]
+    times = chain(starts, *((step.started, step.seconds) for step in steps))
+    held = (step.kv_bytes for step in steps)
+    cached = chain.from_iterable((kv.live, kv.padding, kv.dead) for kv in held)
+    for what, values, least, most in (
+        ("the number of requests", [len(run.requests)], 0, MAX_REQUESTS),
+        ("the batch size", [run.settings.batch_size], 1, MAX_BATCH_SIZE),
+        ("a token budget", budgets, 1, MAX_BUDGET),
+        ("a token id", chain(emitted, *prompts), 0, MAX_TOKEN_ID),
+        ("a time in seconds", times, 0, MAX_SECONDS),
+        ("a count of bytes", cached, 0, MAX_COUNT),
+        ("the number of weights or threads", [model.parameters, model.threads], 0, MAX_COUNT),
+    ):
+        if not all(least <= value <= most for value in values):
+            yield f"{what} is not between {least} and {most:,.0f}"
+    names = (value for value in vars(model).values() if isinstance(value, str))
+    if any(len(name) > MAX_NAME for name in names):
+        yield f"a name of the model or its versions is longer than {MAX_NAME} characters"
+
+
+def _slots_of_picture(run: Run) -> int:
+    return run.slots * (sum(batch.padded_length for batch in run.batches) + len(run.steps))
 
 
 def _is_moment(text: str) -> bool:
@@ -128,8 +173,6 @@ def _step_problems(run: Run) -> Iterator[str]:
             yield f"{where} does not have {len(running)} slots"
         if (step.phase == "prefill") != (step.forward == 1):
             yield f"{where} is called {step.phase}"
-        if step.seconds < 0 or step.started < 0:
-            yield f"{where} has a negative time"
         if [token is not None for token in step.tokens] != running:
             yield f"{where}: a slot emits after its end, or skips"
         running = [run_on and end is None for run_on, end in zip(running, step.ends, strict=True)]

@@ -23,7 +23,7 @@ from engine.active import ActiveBatch
 from engine.batching import plan
 from engine.errors import BatchscopeError, RequestError, RunError, first_line
 from engine.models import LanguageModel
-from engine.requests import check_batch_size, check_flag
+from engine.requests import check_batch_size, check_flag, check_padding_side
 from engine.run import Batch, PaddingSide, Request, Run, Settings, Status, Step
 from engine.text import TextStream
 from engine.turns import Turn, turns_on
@@ -54,9 +54,7 @@ class StaticBatchEngine:
         padding_side: PaddingSide = "left",
         chat_template: bool = False,
     ) -> None:
-        if padding_side not in ("left", "right"):
-            raise RequestError(f"The padding side must be left or right, not {padding_side!r:.40}.")
-        if padding_side == "right" and lm.has_sliding_window:
+        if check_padding_side(padding_side) == "right" and lm.has_sliding_window:
             raise RequestError(
                 f"{lm.name} has sliding-window attention: pads on the right would take places in "
                 "the window. Use left padding."

@@ -1,4 +1,4 @@
-"""Who has a run under way: one each, and Stop reaches one's own and no other."""
+"""What each visitor has under way: one run, which Stop reaches, and one thing that is told."""
 
 from __future__ import annotations
 
@@ -49,6 +49,33 @@ class StopFlag:
 
     def is_set(self) -> bool:
         return not self.path.exists()
+
+
+class LatestOnly:
+    """A flag per visitor that is set once the visitor has begun something else."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._flags: dict[str, threading.Event] = {}
+
+    @contextmanager
+    def flag(self, visitor: str) -> Iterator[threading.Event]:
+        """A flag that `end(visitor)` sets, and the visitor's next one does."""
+        flag = threading.Event()
+        with self._lock:
+            self.end(visitor)
+            self._flags[visitor] = flag
+        try:
+            yield flag
+        finally:
+            with self._lock:
+                if self._flags.get(visitor) is flag:
+                    del self._flags[visitor]
+
+    def end(self, visitor: str) -> None:
+        with self._lock:
+            if visitor in self._flags:
+                self._flags.pop(visitor).set()
 
 
 class StopFlags:

@@ -5,9 +5,7 @@ python -m tests.record
 
 from engine import SerialEngine, StaticBatchEngine, load_model, make_requests, runfile
 from engine.presets import PRESETS
-from viz.recorded import FOLDER
-
-SIZES = (1, 2, 4, 8, 16, 32)
+from viz.recorded import FOLDER, SIZES
 
 
 def main() -> None:

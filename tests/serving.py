@@ -6,7 +6,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -75,14 +75,20 @@ class Visitor:
     def join(self, prompts: list[dict[str, Any]], model: str, **settings: Any) -> None:
         """Press Run."""
         values = DEFAULTS | settings
-        data = [prompts, model, *(values[name] for name in DEFAULTS)]
-        body = self._body("press_run", data)
-        self.http.post("/gradio_api/queue/join", json=body).raise_for_status()
+        self.send("press_run", prompts, model, *(values[name] for name in DEFAULTS))
 
     def stop(self) -> None:
         """Press Stop."""
-        answer = self.http.post("/gradio_api/run/press_stop", json=self._body("press_stop", []))
-        answer.raise_for_status()
+        self.call("press_stop").raise_for_status()
+
+    def send(self, name: str, *data: Any) -> str:
+        """Let an event begin whose updates `messages` tells -> its id."""
+        answer = self.http.post("/gradio_api/queue/join", json=self._body(name, data))
+        return answer.raise_for_status().json()["event_id"]
+
+    def call(self, name: str, *data: Any) -> httpx.Response:
+        """The answer of an event that answers at once."""
+        return self.http.post(f"/gradio_api/run/{name}", json=self._body(name, data))
 
     @contextmanager
     def messages(self) -> Iterator[Iterator[tuple[dict[str, Any], int]]]:
@@ -117,7 +123,7 @@ class Visitor:
         self.join(prompts, model, **settings)
         return list(self.frames())
 
-    def _body(self, name: str, data: list[Any]) -> dict[str, Any]:
+    def _body(self, name: str, data: Sequence[Any]) -> dict[str, Any]:
         return {"data": data, "fn_index": self.ids[name], "session_hash": self.session}
 
 

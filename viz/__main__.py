@@ -8,7 +8,8 @@ from pathlib import Path
 
 from engine import runfile
 from engine.errors import BatchscopeError, RequestError
-from viz.export import NAMES, THEMES, export_files
+from viz.export import NAMES, export_files
+from viz.theme import THEMES
 
 
 def main(arguments: list[str] | None = None) -> int:

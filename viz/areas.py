@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from engine.run import Run, Step
 from viz.columns import Columns, Place, columns
-from viz.grid import SIZE, Colours, gutter, memory_labels, working_rows
+from viz.grid import SIZE, Colours, gutter, memory_labels, side_label
 from viz.signs import dots, hatch
-from viz.svg import Box, element, number, stroke, text
+from viz.svg import Box, baseline, element, number, stroke
 
 
 def memory(
@@ -73,6 +73,10 @@ def _all(step: Step) -> int:
     return step.kv_bytes.total
 
 
+def _active(step: Step) -> int:
+    return step.active_rows
+
+
 def _bytes_lane(axis: Columns, lane: Box, label: str, colours: Colours, size: float) -> str:
     """Painted from the back: all bytes, then without the dead ones, then the live ones."""
     peak = max((_all(step) for place in axis.places for step in place.steps), default=0)
@@ -97,7 +101,7 @@ def _bytes_lane(axis: Columns, lane: Box, label: str, colours: Colours, size: fl
 
 def _rows_lane(axis: Columns, lane: Box, label: str, colours: Colours, size: float) -> str:
     path = "".join(
-        _outline(_stairs(place, working_rows), axis, lane, axis.slots, closed=False)
+        _outline(_stairs(place, _active), axis, lane, axis.slots, closed=False)
         for place in axis.places
         if place.steps
     )
@@ -149,12 +153,7 @@ def _floor(lane: Box, colours: Colours) -> str:
 
 
 def _lane_label(content: str, lane: Box, colours: Colours, size: float) -> str:
-    baseline = lane.y + min(lane.height / 2 + 0.36 * size, lane.height)
-    return text(
-        lane.x - 0.6 * size,
-        baseline,
-        content,
-        size=size,
-        colour=colours["muted"],
-        anchor="right",
-    )
+    middle = lane.y + lane.height / 2
+    # In a lane lower than the type it stands on the floor.
+    middle -= max(0, baseline(middle, size) - lane.bottom)
+    return side_label(lane.x, middle, content, size=size, colour=colours["muted"])

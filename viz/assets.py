@@ -30,12 +30,12 @@ class DataComponent(gr.HTML):
         head: str | None = None,
         **options: Any,
     ) -> None:
-        """`name`.html and `name`.js of a folder; `scripts` are put before the latter."""
-        sources = [COMMON_JS, *(folder / f"{script}.js" for script in (*scripts, name))]
+        """The component is made of `sources(folder, name, scripts)`."""
+        template, script = sources(folder, name, scripts)
         super().__init__(
             value,
-            html_template=(folder / f"{name}.html").read_text(encoding="utf-8"),
-            js_on_load="\n".join(source.read_text(encoding="utf-8") for source in sources),
+            html_template=template,
+            js_on_load=script,
             apply_default_css=False,
             head=head,
             **options,
@@ -43,6 +43,14 @@ class DataComponent(gr.HTML):
 
     def api_info(self) -> dict[str, Any]:
         return {"type": "object"}
+
+
+def sources(folder: Path, name: str, scripts: Sequence[str] = ()) -> tuple[str, str]:
+    """The template `name`.html of a folder, and its script: what all components share, then
+    `scripts`, then `name`.js."""
+    files = [COMMON_JS, *(folder / f"{script}.js" for script in (*scripts, name))]
+    script = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    return (folder / f"{name}.html").read_text(encoding="utf-8"), script
 
 
 def allow_assets() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from engine.metrics import Row, rows
-from engine.metrics import columns as steps_of
+from engine.metrics import Row, columns_by_batch, rows
 from engine.run import Batch, Run, Step
-from viz.slots import State, slot_states
+from viz.slots import State, Stretch, new_stretches, prompt_stretches
 
 
 class Place(NamedTuple):
@@ -62,8 +60,7 @@ def columns(run: Run) -> Columns:
     that ran."""
     table = rows(run)
     shown = []
-    for batch in run.batches:
-        steps = steps_of(run, batch.index)
+    for batch, steps in zip(run.batches, columns_by_batch(run), strict=True):
         if steps or run.status == "running":
             shown.append((batch, steps, _width(run, batch, table, len(steps))))
     taken = sum(batch.padded_length + width for batch, _, width in shown)
@@ -74,8 +71,7 @@ def columns(run: Run) -> Columns:
         start = at + batch.padded_length + gap
         places.append(Place(batch, steps, at, start, width))
         at = start + width + 2 * gap
-    slots = max((len(batch.requests) for batch in run.batches), default=1)
-    return Columns(places, slots, gap, max(1, at - 2 * gap))
+    return Columns(places, run.slots, gap, max(1, at - 2 * gap))
 
 
 def _width(run: Run, batch: Batch, table: Sequence[Row], computed: int) -> int:
@@ -86,22 +82,24 @@ def _width(run: Run, batch: Batch, table: Sequence[Row], computed: int) -> int:
 
 def bars(run: Run, axis: Columns) -> Iterator[Bar]:
     """Every slot as bars, prompt and new tokens apart; slots without a request have none."""
-    states = iter(slot_states(run) if run.batches else [])
+    table = rows(run)
     for place in axis.places:
-        seated = len(place.batch.requests)
-        if place.steps:
-            prefill, generation = next(states)
-        else:
-            prefill = [["planned"] * place.batch.padded_length] * seated
-            generation = [[]] * seated
-        planned = ["planned"] * (place.width - len(place.steps))
-        for slot in range(seated):
-            yield from _runs_of_equal_state(slot, place.prompt_start, prefill[slot])
-            yield from _runs_of_equal_state(slot, place.start, generation[slot] + planned)
+        batch, computed = place.batch, len(place.steps)
+        width = batch.padded_length
+        for slot, (request, length) in enumerate(
+            zip(batch.requests, batch.prompt_lengths, strict=True)
+        ):
+            prompt = (
+                prompt_stretches(length, width, batch.padding_side)
+                if computed
+                else [Stretch("planned", width)]
+            )
+            new = new_stretches(table[request].generated, computed, place.width)
+            yield from _side_by_side(slot, place.prompt_start, prompt)
+            yield from _side_by_side(slot, place.start, new)
 
 
-def _runs_of_equal_state(slot: int, start: int, states: list[State]) -> Iterator[Bar]:
-    for state, group in groupby(states):
-        width = len(list(group))
+def _side_by_side(slot: int, start: int, stretches: Iterable[Stretch]) -> Iterator[Bar]:
+    for state, width in stretches:
         yield Bar(slot, start, width, state)
         start += width

@@ -10,6 +10,18 @@ function make(tag, className, text) {
   return node;
 }
 
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+// Listens on the document for as long as the component is part of it.
+function onDocument(type, handler) {
+  document.addEventListener(type, function listen(event) {
+    if (element.isConnected) handler(event);
+    else document.removeEventListener(type, listen);
+  });
+}
+
 // Kept for this tab alone, and only where there is room: frames of another site may have none.
 function keep(name, text) {
   try {

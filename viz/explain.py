@@ -9,50 +9,64 @@ from viz import words
 
 
 class Explanation(NamedTuple):
-    """`formula` is "" where a sentence says it all; `short` is what a slide calls it."""
+    """`formula` is "" where a sentence says it all."""
 
     text: str
     formula: str
-    short: str = ""
+
+
+class Tile(NamedTuple):
+    """A figure above the picture: its name, its name on a slide, and what it means."""
+
+    label: str
+    short: str
+    text: str
+    formula: str
 
 
 TILES = {
-    "Output": Explanation(
+    "output": Tile(
+        "Output",
+        "Output",
         "All new tokens over the wall time of the run. Prompt tokens, pads and idle slots count "
         "for nothing. Decode tok/s leaves the prefill out, on both sides.",
         "Σ nᵢ / wall time",
-        "Output",
     ),
-    "First token (TTFT)": Explanation(
+    "ttft": Tile(
+        "First token (TTFT)",
+        "First token",
         "Time to first token: from the start of the row's batch until its first token was there. "
         "One prefill forward serves all rows, so the rows of a batch share it.",
         "mean of (t_first − t_batch)",
-        "First token",
     ),
-    "Per token (TPOT)": Explanation(
+    "tpot": Tile(
+        "Per token (TPOT)",
+        "Per token",
         "Time per output token after the first: each row up to its own last token. Rows with one "
         "token have none.",
         "mean of (t_last − t_first) / (nᵢ − 1)",
-        "Per token",
     ),
-    "Prompt padding": Explanation(
+    "padding": Tile(
+        "Prompt padding",
+        "Padding",
         "The prefill is a rectangle: B rows as wide as the longest prompt, S. What the short "
         "prompts do not fill is padding: computed, and thrown away.",
         "Σ (S − Lᵢ) / (B · S)",
-        "Padding",
     ),
-    "Idle while decoding": Explanation(
+    "idle": Tile(
+        "Idle while decoding",
+        "Idle",
         "A row that has ended keeps its slot until the longest row of the batch, T, has ended. "
         "Idle slots are not lost time by themselves: they are room that another request could "
         "have used.",
         "Σ (T − nᵢ) / (B · T)",
-        "Idle",
     ),
-    "KV cache": Explanation(
+    "kv": Tile(
+        "KV cache",
+        "KV cache",
         "Bytes of keys and values, counted on the cache's tensors after the step: tokens of rows "
         "that still run (live), their pads (padding), and all that ended rows still hold (ended).",
         "live + padding + ended",
-        "KV cache",
     ),
 }
 STATES = {
@@ -71,22 +85,21 @@ STATES = {
 }
 
 
-def worked_tiles(figures: Figures) -> list[str]:
-    """The formulas of TILES with this run's numbers, in the same order."""
+def worked_tiles(figures: Figures) -> dict[str, str]:
+    """The formulas of TILES with this run's numbers."""
     kv = figures.kv_bytes
-    timed = [row for row in figures.rows if row.ttft is not None]
-    paced = [row for row in figures.rows if row.tpot is not None]
-    decoded = sum(row.generated - 1 for row in figures.rows if row.generated)
-    return [
-        _rate(figures.generated_tokens, figures.wall_seconds)
-        + (f"; decode {_rate(decoded, figures.decode_seconds)}" if decoded else ""),
-        _mean(figures.mean_ttft, len(timed)),
-        _mean(figures.mean_tpot, len(paced)),
-        _waste(figures.padding),
-        _waste(figures.idle),
-        f"{words.size(kv.live)} + {words.size(kv.padding)} + {words.size(kv.dead)} = "
+    output = _rate(figures.generated_tokens, figures.wall_seconds)
+    if figures.decoded_tokens:
+        output += f"; decode {_rate(figures.decoded_tokens, figures.decode_seconds)}"
+    return {
+        "output": output,
+        "ttft": _mean(figures.mean_ttft, figures.timed_rows),
+        "tpot": _mean(figures.mean_tpot, figures.paced_rows),
+        "padding": _waste(figures.padding),
+        "idle": _waste(figures.idle),
+        "kv": f"{words.size(kv.live)} + {words.size(kv.padding)} + {words.size(kv.dead)} = "
         f"{words.size(kv.total)}; peak {words.size(figures.peak_kv_bytes)}",
-    ]
+    }
 
 
 def worked_states(figures: Figures) -> dict[str, str]:

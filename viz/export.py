@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple, get_args
+from functools import partial
+from typing import NamedTuple
 
 from engine import runfile
 from engine.errors import RequestError
 from engine.run import Run
 from viz.png import png
-from viz.slide import slide_svg
+from viz.slide.slide import slide_svg
 from viz.table import csv_table
+from viz.theme import THEMES, Theme
 from viz.trace import trace
 
-Theme = Literal["light", "dark"]
-THEMES: tuple[Theme, ...] = get_args(Theme)
+PNG_SUFFIXES = {1: ".png", 2: "-2x.png"}
+"""By how many times the width and height of the slide a PNG has."""
 
 
 class Look(NamedTuple):
@@ -38,6 +40,10 @@ def _svg(run: Run, look: Look) -> str:
     return slide_svg(run, theme=look.theme, recorded=look.recorded)
 
 
+def _png(run: Run, look: Look, *, scale: int) -> bytes:
+    return png(_svg(run, look), scale=scale)
+
+
 def _html(run: Run, look: Look) -> str:
     # Imported here because it brings Gradio, whose component the stage is: the others start sooner.
     from viz.offline.offline import offline_html
@@ -46,8 +52,10 @@ def _html(run: Run, look: Look) -> str:
 
 
 FORMATS = (
-    Format("png", ".png", "image/png", lambda run, look: png(_svg(run, look))),
-    Format("png", "-2x.png", "image/png", lambda run, look: png(_svg(run, look), scale=2)),
+    *(
+        Format("png", suffix, "image/png", partial(_png, scale=scale))
+        for scale, suffix in PNG_SUFFIXES.items()
+    ),
     Format("svg", ".svg", "image/svg+xml", _svg),
     Format("html", ".html", "text/html", _html),
     Format("json", ".json", "application/json", lambda run, _: runfile.dumps(run)),

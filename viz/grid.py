@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from engine.run import Run, Step
+from engine.run import Run
 from viz import words
 from viz.columns import Bar, Columns
-from viz.svg import Box
+from viz.svg import Box, baseline, text
 from viz.type import text_width
 
 Colours = Mapping[str, str]
@@ -41,9 +41,8 @@ def gutter(run: Run, size: float = SIZE, labels: Iterable[str] | None = None) ->
 
     `labels` are those of the memory, where they are not the usual ones.
     """
-    slots = max((len(batch.requests) for batch in run.batches), default=1)
     beside_memory = memory_labels(run) if labels is None else labels
-    names = [slot_name(run, slots - 1), *beside_memory]
+    names = [slot_name(run, run.slots - 1), *beside_memory]
     return max(text_width(name, size, bold=True) for name in names) + 0.9 * size
 
 
@@ -55,8 +54,13 @@ def slot_name(run: Run, slot: int) -> str:
 def memory_labels(run: Run) -> tuple[str, str]:
     """The peak of the cache and the most rows that worked: "4.1 MB", "4 rows"."""
     peak = max((step.kv_bytes.total for step in run.steps), default=0)
-    return words.size(peak), words.plural(max(map(working_rows, run.steps), default=0), "row")
+    rows = max((step.active_rows for step in run.steps), default=0)
+    return words.size(peak), words.plural(rows, "row")
 
 
-def working_rows(step: Step) -> int:
-    return sum(token is not None for token in step.tokens)
+def side_label(
+    x: float, middle: float, content: str, *, size: float, colour: str, weight: int = 400
+) -> str:
+    """One line of type that ends a little left of x, around the height of `middle`."""
+    y = baseline(middle, size)
+    return text(x - 0.6 * size, y, content, size=size, colour=colour, weight=weight, anchor="right")

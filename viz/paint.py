@@ -1,8 +1,8 @@
-"""A run as pictures: its slots as bars and, from viz.areas, its memory on the same axis.
+"""A run as a picture: its slots as bars. viz.areas draws its memory, on the same axis.
 
 Everything is drawn from rectangles and paths, without pixels, patterns or references, so that the
 picture is the same in a page, in a file, and in a program for slides. `colours` maps the names of
-viz.theme to colours: LIGHT, DARK, or PAGE for a picture inside the page.
+viz.theme to colours: LIGHT, DARK, or viz.svg's PAGE for a picture inside the page.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from math import ceil
 from typing import NamedTuple
 
 from engine.run import Run
-from viz.areas import memory
-from viz.columns import Bar, Columns, Place, bars, columns
-from viz.grid import SIZE, Colours, Grid, gutter, slot_name
+from viz.columns import Bar, Columns, bars, columns
+from viz.grid import SIZE, Colours, Grid, gutter, side_label, slot_name
 from viz.signs import dots, hatch
 from viz.slots import State
-from viz.svg import PAGE, Box, element, number, picture, rect, stroke, text
+from viz.svg import Box, element, number, rect, stroke, text
 from viz.type import text_width
-
-__all__ = ["PAGE", "Box", "Colours", "gutter", "memory", "picture", "slots", "swatch", "text"]
+from viz.words import column_names
 
 
 def slots(
@@ -113,16 +111,14 @@ def _upright(x: float, field: Box) -> str:
 
 def _row_labels(run: Run, grid: Grid, colours: Colours, size: float) -> str:
     every = ceil(0.9 * size / grid.pitch)
-    middle = grid.field.y + grid.pitch / 2 + 0.36 * size
     return "".join(
-        text(
-            grid.field.x - 0.6 * size,
-            middle + slot * grid.pitch,
+        side_label(
+            grid.field.x,
+            grid.field.y + (slot + 0.5) * grid.pitch,
             slot_name(run, slot),
             size=size,
             colour=colours["text"],
             weight=600,
-            anchor="right",
         )
         for slot in range(0, grid.axis.slots, every)
     )
@@ -144,15 +140,15 @@ def _captions(run: Run, grid: Grid, colours: Colours, size: float, baseline: flo
         x = grid.x(column)
         return text(x, baseline, content, size=size, colour=colours["muted"], anchor=anchor)
 
-    places = grid.axis.places
-    fresh = [_Part(place.start, place.end, _NEW, place.width) for place in places]
+    named = [(place, column_names(run, place.batch)) for place in grid.axis.places]
+    fresh = [_Part(place.start, place.end, names.new, place.width) for place, names in named]
     told_of_fresh = _wording(fresh, grid, size)
     # Where nothing is said under the new tokens, what is said under the prompts may reach there.
     prompts = [
-        _Part(place.prompt_start, place.prompt_end, _about(run, place), place.batch.padded_length)
+        _Part(place.prompt_start, place.prompt_end, names.prompt, place.batch.padded_length)
         if told_of_fresh
-        else _Part(place.prompt_start, place.end, _about(run, place), None)
-        for place in places
+        else _Part(place.prompt_start, place.end, names.prompt, None)
+        for place, names in named
     ]
     drawn = ""
     for parts, told in ((prompts, _wording(prompts, grid, size)), (fresh, told_of_fresh)):
@@ -160,18 +156,6 @@ def _captions(run: Run, grid: Grid, colours: Colours, size: float, baseline: flo
             drawn += put(part.start, name)
             drawn += put(part.end, count, "right") if count else ""
     return drawn
-
-
-_NEW = ("new tokens, one forward each", "new tokens")
-
-
-def _about(run: Run, place: Place) -> tuple[str, ...]:
-    if len(run.batches) == 1:
-        return ("prompt tokens, all in one prefill forward", "prompt tokens", "prompt")
-    name = f"batch {place.batch.index + 1}"
-    first, last = place.batch.requests[0] + 1, place.batch.requests[-1] + 1
-    members = f"request {first}" if first == last else f"requests {first}–{last}"
-    return (f"{name}: {members}", name)
 
 
 def _wording(parts: list[_Part], grid: Grid, size: float) -> list[tuple[str, str]]:

@@ -11,6 +11,9 @@ from engine.run import Run
 
 FOLDER = Path(__file__).with_name("recordings")
 
+SIZES = (1, 2, 4, 8, 16, 32)
+"""The batches that one prompt was recorded in, `size-N.json`."""
+
 
 class Recording(NamedTuple):
     """A recorded run that visitors can open: `name`.json, and what its point is."""

@@ -80,7 +80,13 @@ def rect(box: Box, *, fill: str | None = None, radius: float | None = None, **mo
 
 
 def stroke(
-    path: str, colour: str, width: float, *, opacity: float | None = None, dashes: str | None = None
+    path: str,
+    colour: str,
+    width: float,
+    *,
+    opacity: float | None = None,
+    dashes: str | None = None,
+    join: str | None = None,
 ) -> str:
     """A path as a line; dashes of length 0 are dots. "" where there is no path."""
     if not path:
@@ -94,7 +100,13 @@ def stroke(
         stroke_opacity=opacity,
         stroke_dasharray=dashes,
         stroke_linecap="round" if dashes and dashes.startswith("0 ") else None,
+        stroke_linejoin=join,
     )
+
+
+def baseline(middle: float, size: float) -> float:
+    """Where a line of type stands whose capitals have their middle here."""
+    return middle + 0.36 * size
 
 
 def text(

@@ -70,7 +70,7 @@ def _lines(run: Run) -> Iterator[tuple]:
             step.phase,
             step.started,
             step.seconds,
-            sum(token is not None for token in step.tokens),
+            step.active_rows,
             step.kv_bytes.live,
             step.kv_bytes.padding,
             step.kv_bytes.dead,

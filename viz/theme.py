@@ -6,6 +6,10 @@ in the dark theme blue and grey are lighter for contrast with the ground.
 
 from __future__ import annotations
 
+from typing import Literal
+
+Theme = Literal["light", "dark"]
+
 LIGHT = {
     "ground": "#f5f6f8",
     "panel": "#ffffff",
@@ -36,6 +40,7 @@ DARK = {
     "idle": "#858b94",
     "planned": "#21262e",
 }
+THEMES: dict[Theme, dict[str, str]] = {"light": LIGHT, "dark": DARK}
 FONT = ["Inter", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
 
 

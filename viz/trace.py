@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from engine.metrics import Row, rows
 from engine.run import KVBytes, Run, Step
-from viz.stage.state import caption
+from viz.words import caption
 
 PROCESS = 1
 MICROSECONDS = 1_000_000
@@ -141,8 +141,7 @@ def _slice(name: str, category: str, slot: int, span: Span, **about: Any) -> Eve
 def _counted(forwards: list[Forward]) -> Iterator[Event]:
     """Rows that a forward works for, from its start; bytes of the cache, measured at its end."""
     for step, span in forwards:
-        active = sum(token is not None for token in step.tokens)
-        yield _counter("active rows", span.start, rows=active)
+        yield _counter("active rows", span.start, rows=step.active_rows)
         yield _kv_counter(span.end, step.kv_bytes)
     yield _counter("active rows", forwards[-1].span.end, rows=0)
 
@@ -157,7 +156,7 @@ def _counter(name: str, at: int, **values: int) -> Event:
 
 def _names(run: Run) -> Iterator[Event]:
     yield _name("process_name", name=f"Batchscope: {caption(run.model)}")
-    for slot in range(max(len(batch.requests) for batch in run.batches)):
+    for slot in range(run.slots):
         yield _name("thread_name", slot, name=f"slot {slot + 1}")
         yield _name("thread_sort_index", slot, sort_index=slot + 1)
 

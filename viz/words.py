@@ -1,9 +1,13 @@
-"""Figures as people read them: numbers with units, percents with fractions, the closing line."""
+"""A run as people read it: numbers with units, percents with fractions, names, and sentences."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
 from engine.metrics import Figures, Row, Waste, padding_waste
-from engine.run import Run
+from engine.run import Batch, ModelInfo, Run, Settings
 
 
 def percent(waste: Waste, digits: int = 0) -> str:
@@ -43,16 +47,80 @@ def size(count: int) -> str:
     return f"{count / scale:.1f} {unit}"
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """ "1 row", "2 rows"; `nouns` where the plural is not the noun and an s."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {nouns or noun + 's'}"
+
+
+def rounded(count: int) -> str:
+    """ "999", "1.0k", "1.5M": a count where there is little room."""
+    if count < 1000:
+        return str(count)
+    return f"{count / 1e6:.1f}M" if count >= 999_950 else f"{count / 1e3:.1f}k"
+
+
+def listing(values: Iterable[object]) -> str:
+    """ "10, 30 and 5"."""
+    *most, last = map(str, values)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def date(moment: str) -> str:
+    """ "29 Nov 2026", from an ISO date and time."""
+    day = datetime.fromisoformat(moment)
+    return f"{day.day} {day:%b %Y}"
+
+
+def prompt_text(prompt: str | tuple[int, ...]) -> str:
+    """A prompt as text; one that was given as token ids is its ids."""
+    return prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
+
+
+def caption(model: ModelInfo) -> str:
+    """What ran, on one line: "Qwen/Qwen3-0.6B · bfloat16 · CPU, 8 threads"."""
+    threads = f", {plural(model.threads, 'thread')}" if model.device == "CPU" else ""
+    return f"{model.name} · {model.dtype} · {model.device}{threads}"
+
+
+def batching(settings: Settings) -> str:
+    return "one by one" if settings.engine == "serial" else f"batch of {settings.batch_size}"
+
+
+def how_and_when(run: Run) -> list[str]:
+    """["batch of 4", "1 Jan 2025"]."""
+    return [batching(run.settings), date(run.started_at)]
+
+
+class ColumnNames(NamedTuple):
+    """What stands under the columns of a batch, each from long to short."""
+
+    prompt: tuple[str, ...]
+    new: tuple[str, ...]
+
+
+def column_names(run: Run, batch: Batch) -> ColumnNames:
+    """Of one batch the kinds of its columns; of several, under the prompts, who sits there."""
+    if len(run.batches) == 1:
+        prompt = ("prompt tokens, all in one prefill forward", "prompt tokens", "prompt")
+    else:
+        name = f"batch {batch.index + 1}"
+        first, last = batch.requests[0] + 1, batch.requests[-1] + 1
+        members = f"request {first}" if first == last else f"requests {first}–{last}"
+        prompt = (f"{name}: {members}", name)
+    return ColumnNames(prompt, ("new tokens, one forward each", "new tokens"))
+
+
+def sentence(run: Run, figures: Figures) -> str:
+    """What there is to say about the run at the moment of the figures."""
+    return so_far(run, figures) if figures.status == "running" else summary(run, figures)
 
 
 def so_far(run: Run, figures: Figures) -> str:
-    """One sentence on what the batch under way shows at this moment."""
-    if not run.steps:
+    """One sentence on what the batch under way shows at the moment of the figures."""
+    step = figures.newest
+    if step is None:
         return ""
-    step = run.steps[-1]
-    seated = [row for row in figures.rows if row.batch.index == step.batch]
+    seated = [figures.rows[request] for request in run.batches[step.batch].requests]
     ended = [row for row in seated if row.end is not None]
     if ended and len(ended) < len(seated):
         slots = "its slot is" if len(ended) == 1 else "their slots are"
@@ -65,9 +133,9 @@ def summary(run: Run, figures: Figures) -> str:
     tokens = plural(figures.generated_tokens, "token")
     took = seconds(figures.wall_seconds)
     told = f"{plural(len(figures.rows), 'request')}, {tokens} in {took}."
-    if run.status == "stopped":
+    if figures.status == "stopped":
         told = f"Stopped: {told}"
-    if run.status == "error":
+    if figures.status == "error":
         told = f"{run.error} Until then: {told}"
     return " ".join([told, _wastes(figures)]).strip()
 
@@ -76,10 +144,8 @@ def _who_ended(ended: list[Row], seated: int) -> str:
     if len(ended) > 3:
         return f"{len(ended)} of {seated} requests have ended"
     first, *others = sorted(ended, key=lambda row: row.generated)
-    told = f"Request {first.request + 1} ended at token {first.generated}"
-    for row in others:
-        told += f"{' and' if row is others[-1] else ','} {row.request + 1} at {row.generated}"
-    return told
+    told = [f"Request {first.request + 1} ended at token {first.generated}"]
+    return listing([*told, *(f"{row.request + 1} at {row.generated}" for row in others)])
 
 
 def _prefill_sentence(run: Run, batch: int) -> str:

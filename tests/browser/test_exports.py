@@ -13,7 +13,7 @@ from engine.requests import make_requests
 from engine.static import StaticBatchEngine
 from tests.serving import served
 from tests.tiny import EOS, scripted_lm, token_ids
-from tests.unit.test_trace import events_of, problems, span_of
+from tests.unit.traces import events_of, problems, span_of
 from viz.export import export_text
 from viz.theme import DARK, LIGHT
 

@@ -1,5 +1,7 @@
 """Links that carry prompts and settings: copied, opened, edited, damaged."""
 
+import threading
+
 import pytest
 from playwright.sync_api import expect
 
@@ -136,6 +138,47 @@ def test_a_link_wins_over_what_was_there_in_a_new_page_and_in_an_open_one(url, o
         page.get_by_role("button", name="One straggler").click()
         expect(said).to_have_count(0)
         expect(page.get_by_label("Prompt 6", exact=True)).to_be_visible()
+
+
+def test_a_link_that_is_opened_during_a_run_leaves_it_alone(open_page, stage_of):
+    go_on = threading.Event()
+    slow = scripted_lm(
+        [token_ids("hello brave new world")],
+        before_forward=lambda column: column <= 5 or go_on.wait(60),
+    )
+    with served(slow) as url, open_page(url) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["from the link"], [5])
+        link = copy_link(page)
+        follow(page, link)
+        stage.set_prompts(["under way", "too"], [21, 21])
+        stage.run()
+        stage.wait("value.status === 'running'")
+        page.evaluate("link => { location.href = link }", link)
+        expect(page.get_by_label("Prompt 1", exact=True)).to_have_value("from the link")
+        page.get_by_text("Filled in from the link: press Run.").wait_for()
+        expect(page.get_by_label("Batch size (slots)")).to_have_value("1")
+        assert stage.evaluate("value.status") == "running"
+        expect(page.get_by_role("button", name="Stop")).to_be_enabled()
+        go_on.set()
+        stage.wait_for_end()
+        assert stage.evaluate("value.prompts") == ["under way", "too"]
+        assert stage.evaluate("value.ends") == ["length", "length"]
+        assert prompts_of(page) == ["from the link"]
+        stage.run()
+        stage.wait("value.prompts[0] === 'from the link' && value.status === 'done'")
+
+
+def test_an_editor_that_is_gone_opens_no_link(url, open_page):
+    with open_page(url) as page:
+        page.evaluate(
+            """() => new Promise(opened => {
+              document.querySelector("#bs-left").remove();
+              addEventListener("hashchange", opened, { once: true });
+              location.hash = "#run=AAAA";
+            })"""
+        )
+        assert page.url == f"{url}/?__theme=light#run=AAAA"
 
 
 @pytest.mark.parametrize("text", ["", "AAAA", "%3Cimg%20src=x%20onerror=alert(1)%3E"])

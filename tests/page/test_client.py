@@ -85,6 +85,15 @@ def test_a_failing_model_gives_the_record_up_to_there(slow):
     assert len(run.steps) == 2
 
 
+@pytest.fixture(scope="module")
+def strict():
+    """A script's client of a host with low limits, and the model that it must not reach."""
+    lm = scripted_lm([HELLO])
+    limits = Limits(prompts=5, prompt_characters=100, new_tokens=50, batch_size=8)
+    with served(lm, limits=limits) as url:
+        yield Client(url, verbose=False), lm
+
+
 MARKUP = "<img src=x onerror=alert(1)>"
 
 
@@ -112,14 +121,12 @@ MARKUP = "<img src=x onerror=alert(1)>"
         ({"prompts": ["x"], "model": MARKUP}, f"This page does not offer the model {MARKUP!r}."),
     ],
 )
-def test_an_error_is_the_plain_sentence_and_reaches_nobody_else(arguments, sentence):
-    lm = scripted_lm([HELLO])
-    limits = Limits(prompts=5, prompt_characters=100, new_tokens=50, batch_size=8)
-    with served(lm, limits=limits) as url:
-        with pytest.raises(AppError) as refused:
-            Client(url, verbose=False).predict(**arguments, api_name="/run")
-        assert str(refused.value) == sentence
-        assert lm.model.calls == []
+def test_an_error_is_the_plain_sentence_and_comes_before_any_forward(strict, arguments, sentence):
+    client, lm = strict
+    with pytest.raises(AppError) as refused:
+        client.predict(**arguments, api_name="/run")
+    assert str(refused.value) == sentence
+    assert lm.model.calls == []
 
 
 def test_a_page_hears_nothing_of_a_scripts_errors(slow):

@@ -2,10 +2,14 @@
 
 import threading
 
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
 from engine import models
 from engine.errors import ModelError
 from engine.shelf import ModelShelf
-from tests.serving import Visitor, rows_of, served_shelf
+from tests.serving import Visitor, rows_of, served_shelf, wait_for
 from tests.tiny import scripted_lm, token_ids
 
 
@@ -48,6 +52,82 @@ def test_stop_while_the_model_loads(monkeypatch):
         assert last.says == "Stopped."
         assert last.run_button["interactive"]
         go_on.set()
+
+
+@pytest.fixture
+def stuck(monkeypatch):
+    """A page whose models load until the test is over."""
+    go_on = threading.Event()
+
+    def load(name, *, device, dtype, on_progress):
+        on_progress(f"Downloading {name}", None)
+        assert go_on.wait(20)
+        return scripted_lm([token_ids("hello")])
+
+    monkeypatch.setattr(models, "load_model", load)
+    with served_shelf(ModelShelf(["one", "two"])) as url:
+        yield url
+        go_on.set()
+
+
+def told(messages):
+    """What each event says, in order, as (event, sentence); None once it is over."""
+    for message, _ in messages:
+        if message["msg"] == "process_generating":
+            texts = [part for part in message["output"]["data"] if "text" in str(part)]
+            yield message["event_id"], str(texts)
+        elif message["msg"] == "process_completed":
+            assert message["success"], message
+            yield message["event_id"], None
+
+
+def test_what_a_run_says_is_not_overwritten_by_the_loading_model(stuck):
+    visitor = Visitor(stuck)
+    loading = visitor.send("load", "one")
+    with visitor.messages() as messages:
+        said = told(messages)
+        assert "Downloading one" in next(text for event, text in said if event == loading)
+        visitor.join(rows_of([""], 5), "one")
+        heard = []
+        while sum(text is None for _, text in heard) < 2:
+            heard.append(next(said))
+    assert (loading, None) in heard  # though the model still loads
+    last = [text for _, text in heard if text is not None][-1]
+    assert "Prompt 1 is empty." in last
+
+
+def test_the_model_chosen_last_is_the_one_that_is_told_about(stuck):
+    visitor = Visitor(stuck)
+    first = visitor.send("load", "one")
+    with visitor.messages() as messages:
+        said = told(messages)
+        next(text for event, text in said if event == first)
+        second = visitor.send("load", "two")
+        heard = []
+        while not {first, second} <= {event for event, _ in heard} or (first, None) not in heard:
+            heard.append(next(said))
+        after = [next(said) for _ in range(2)]  # it is told anew twice a second
+    assert {event for event, _ in after} == {second}
+
+
+def test_another_visitor_is_told_on(stuck):
+    ann, bob = Visitor(stuck), Visitor(stuck)
+    hers = ann.send("load", "one")
+    with ann.messages() as messages:
+        said = told(messages)
+        next(said)
+        bob.run(rows_of([""], 5), "one")
+        assert all(text is not None for _, text in (next(said), next(said)))
+        assert {event for event, _ in (next(said), next(said))} == {hers}
+
+
+def test_a_script_that_stops_before_the_model_is_there_hears_so(stuck):
+    client = Client(stuck, verbose=False)
+    job = client.submit(["Hi"], api_name="/run")
+    wait_for(lambda: bool(job.outputs()))
+    client.predict(api_name="/stop")
+    with pytest.raises(AppError, match=r"^Stopped before the model was there.$"):
+        job.result()
 
 
 def test_a_model_that_cannot_be_loaded_is_said_and_tried_again(monkeypatch):

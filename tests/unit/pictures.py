@@ -3,6 +3,8 @@
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from engine.run import Run
+from viz.columns import columns
 from viz.type import text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -16,6 +18,20 @@ class Line(NamedTuple):
     right: float
     baseline: float
     size: float
+
+
+def places(run: Run) -> list[dict[str, int]]:
+    """Where each batch stands on the axis of columns, in the words of the stage's script, whose
+    `layOut` places the same columns for the page: to compare the two."""
+    return [
+        {
+            "batch": place.batch.index,
+            "promptStart": place.prompt_start,
+            "start": place.start,
+            "width": place.width,
+        }
+        for place in columns(run).places
+    ]
 
 
 def parse(svg: str) -> ElementTree.Element:

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from engine.errors import RequestError
-from engine.orders import DAMAGED, make_order, read_link
+from engine.orders import DAMAGED, PageSettings, make_order, read_link
+from engine.presets import PRESETS, find_preset
 from engine.requests import Limits
 
 LIMITS = Limits(prompts=8, prompt_characters=300, new_tokens=50, batch_size=8)
@@ -96,3 +97,44 @@ def test_what_a_link_asks_for_is_checked_as_if_typed(changes, sentence):
     with pytest.raises(RequestError) as refused:
         read_link(link({"prompts": ["Hello"]} | changes), LIMITS)
     assert str(refused.value) == f"The link can't be opened. {sentence}"
+
+
+def test_settings_of_an_order_ask_for_the_same_order_again():
+    order = make_order(
+        LIMITS,
+        prompts=["a", "b"],
+        batch_size=2,
+        chat_template=False,
+        ignore_eos=True,
+        temperature=0.7,
+        top_p=0.9,
+        top_k=40,
+        seed=123,
+        padding_side="right",
+    )
+    settings = PageSettings.of_order(order)
+    assert settings == PageSettings(2, False, True, 0.7, 0.9, 40, "123", "right")
+    assert make_order(LIMITS, prompts=["a", "b"], **settings.asked()) == order
+
+
+def test_an_empty_seed_is_drawn():
+    settings = PageSettings.of_order(make_order(LIMITS, prompts=["a"]))
+    assert settings.seed == ""
+    assert settings.asked()["seed"] is None
+
+
+def test_settings_of_a_list_are_those_of_its_preset_or_plain():
+    limits = Limits()
+    same = find_preset("same")
+    assert PageSettings.of_prompts(same.prompts, limits) == PageSettings(8, temperature=0.8)
+    assert PageSettings.of_prompts(["a", "b", "c"], limits) == PageSettings(3)
+    assert PageSettings.of_prompts(["a"] * 50, limits) == PageSettings(limits.batch_size)
+    assert PageSettings.of_prompts([], limits) == PageSettings(1)
+    first = PRESETS[0].within(LIMITS)
+    assert PageSettings.of_prompts(first.prompts, LIMITS) == PageSettings.of_preset(first)
+
+
+def test_the_page_has_a_field_for_each_setting_in_the_same_order():
+    from viz.page.form import Settings
+
+    assert Settings._fields == PageSettings._fields

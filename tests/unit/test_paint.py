@@ -1,5 +1,6 @@
 """The picture of a run: every bar is what the record says, where the record says."""
 
+import tracemalloc
 from dataclasses import replace
 from itertools import groupby, pairwise
 
@@ -9,11 +10,14 @@ from hypothesis import strategies as st
 
 from engine.run import KVBytes, until
 from tests.unit.paper import WORKED, make_run
-from tests.unit.pictures import bars, lines, names, parse
+from tests.unit.pictures import bars, lines, names, parse, places
+from viz.areas import memory
+from viz.columns import bars as axis_bars
 from viz.columns import columns
-from viz.paint import PAGE, Box, memory, picture, slots, swatch
+from viz.paint import slots, swatch
+from viz.slide.slide import slide_svg
 from viz.slots import slot_states
-from viz.svg import clean, element, number, text
+from viz.svg import PAGE, Box, clean, element, number, picture, text
 from viz.theme import DARK, LIGHT
 
 BOX = Box(10, 20, 1000, 300)
@@ -103,10 +107,32 @@ def test_batches_that_wait_are_planned_and_those_that_never_ran_are_not_shown():
 def test_batches_are_two_gaps_apart():
     axis = columns(THREE_BATCHES)
     assert axis.gap == 1
-    first, second, third = axis.places
-    assert (first.prompt_start, first.start, first.end) == (0, 10, 14)
-    assert (second.prompt_start, third.prompt_start) == (16, 16 + 5 + 1 + 8 + 2)
+    assert places(THREE_BATCHES) == [
+        {"batch": 0, "promptStart": 0, "start": 10, "width": 4},
+        {"batch": 1, "promptStart": 16, "start": 22, "width": 8},
+        {"batch": 2, "promptStart": 32, "start": 37, "width": 3},
+    ]
+    assert axis.total == 40
     assert columns(make_run([[(400, 600)]])).gap == 12
+
+
+def test_what_is_planned_takes_no_memory():
+    """A file of a few kB may name any budget; and prompts are planned too before they are read."""
+    vast = tuple(replace(each, max_new_tokens=10**9) for each in THREE_BATCHES.requests)
+    tracemalloc.start()
+    for step in (0, 1, 4, 5):
+        run = until(replace(THREE_BATCHES, requests=vast), step)
+        axis = columns(run)
+        assert axis.total > 10**9
+        widest = {}
+        for bar in axis_bars(run, axis):
+            widest[bar.state] = max(bar.width, widest.get(bar.state, 0))
+        assert widest["planned"] > 9 * 10**8
+        drawn(run), remembered(run), slide_svg(run)
+        assert run.status == "running"
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * 2**20
 
 
 def test_an_ended_batch_keeps_its_columns_while_the_next_one_runs():

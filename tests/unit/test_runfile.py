@@ -133,8 +133,23 @@ def set_at(path, value):
         (set_at(["steps", 2, "forward"], 9), "forward 9 is out of order"),
         (set_at(["steps", 0, "phase"], "decode"), "called decode"),
         (set_at(["steps", 1, "phase"], "prefill"), "called prefill"),
-        (set_at(["steps", 1, "seconds"], -0.5), "negative time"),
-        (set_at(["steps", 1, "started"], -0.5), "negative time"),
+        # What no real run has
+        (set_at(["requests", 0, "max_new_tokens"], 0), "a token budget is not between 1 and 1,0"),
+        (set_at(["requests", 0, "max_new_tokens"], 30_000_000), "budget is not .* 1,000,000"),
+        (set_at(["settings", "batch_size"], 0), "the batch size is not between 1 and 10,000"),
+        (set_at(["settings", "batch_size"], 10**9), "the batch size is not"),
+        (set_at(["steps", 0, "tokens", 0], -1), "a token id is not between 0 and 2,147,483,647"),
+        (set_at(["steps", 0, "tokens", 0], 2**31), "a token id is not"),
+        (set_at(["batches", 0, "prompt_ids", 0, 0], 10**30), "a token id is not"),
+        (set_at(["requests", 0, "prompt", 0], -5), "a token id is not"),
+        (set_at(["steps", 1, "seconds"], -0.5), "a time in seconds is not between 0 and"),
+        (set_at(["steps", 1, "started"], -0.5), "a time in seconds is not"),
+        (set_at(["steps", 1, "started"], 1e300), "a time in seconds is not"),
+        (set_at(["batches", 0, "started"], -1.0), "a time in seconds is not"),
+        (set_at(["steps", 1, "kv_bytes", "dead"], 2**53), "a count of bytes is not between 0"),
+        (set_at(["steps", 1, "kv_bytes", "live"], -1), "a count of bytes is not"),
+        (set_at(["model", "threads"], -1), "the number of weights or threads is not"),
+        (set_at(["model", "name"], "m" * 201), "name of the model .* longer than 200 characters"),
         # Wrong number of slots
         (set_at(["steps", 1, "tokens"], [65, 65]), "forward 2"),
         (set_at(["steps", 1, "tokens"], [65] * 4), "forward 2"),
@@ -180,10 +195,33 @@ def test_c12_deep_nesting_is_refused(bracket):
 
 def test_c12_oversize_files_are_refused_unread(tmp_path):
     text = " " * (runfile.MAX_BYTES + 1)
-    assert "larger than 32 MiB" in refused(text)
+    assert "larger than 16 MiB" in refused(text)
     (tmp_path / "big.json").write_text(text)
-    with pytest.raises(RecordError, match=r"big\.json is larger than 32 MiB"):
+    with pytest.raises(RecordError, match=r"big\.json is larger than 16 MiB"):
         runfile.load(tmp_path / "big.json")
+
+
+def test_size_is_counted_in_bytes():
+    assert "larger than 16 MiB" in refused("\u6d77" * (runfile.MAX_BYTES // 3 + 1))
+    assert "larger than" not in refused("\ud800")
+
+
+def with_rows(count, prompt_tokens=1):
+    return runfile.dumps(make_run([[(prompt_tokens, 1), *[(1, 1)] * (count - 1)]]))
+
+
+def test_more_requests_than_anyone_can_look_at_are_refused():
+    assert runfile.loads(with_rows(runfile.MAX_REQUESTS)).slots == runfile.MAX_REQUESTS
+    assert "number of requests" in refused(with_rows(runfile.MAX_REQUESTS + 1))
+
+
+def test_a_picture_that_would_fill_the_memory_is_refused():
+    """A small file, since rows and columns multiply."""
+    rows, columns = 500, runfile.MAX_SLOTS // 500
+    assert runfile.loads(with_rows(rows, columns - 1)).slots == rows
+    assert "its picture has 5,000,500 slots, more than 5,000,000" in refused(
+        with_rows(rows, columns)
+    )
 
 
 def test_c12_a_missing_file_and_a_folder_are_refused(tmp_path):

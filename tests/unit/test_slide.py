@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine.run import Run, until
 from tests.unit.paper import INFO, WORKED, make_run
 from tests.unit.pictures import SVG, bars, lines, names, parse
-from viz.slide import slide_svg
+from viz.slide.slide import slide_svg
 from viz.theme import DARK, FONT, LIGHT
 
 TUTORIAL = make_run([[(10, 15), (30, 10), (5, 20), (20, 12)]])
@@ -137,6 +137,18 @@ def test_the_caption_says_what_ran():
     told = said(run, recorded=True)[-1]
     assert told == "SmolLM2-135M-Instruct · bfloat16 · CPU · batch of 4 · 1 Jan 2025 · recorded"
     assert "recorded" not in " ".join(said(run))
+
+
+def test_a_serial_run_is_captioned_like_on_the_page():
+    run = RUNS["serial"]
+    serial = replace(run, settings=replace(run.settings, engine="serial"))
+    assert said(serial)[-2:] == ["paper · float32 · CPU · one by one · 1 Jan 2025", "Batchscope"]
+
+
+def test_a_very_long_text_is_cut_before_it_is_measured():
+    run = telling(TUTORIAL, "x" * 3_000_000, prompts=("y" * 3_000_000,))
+    short = telling(TUTORIAL, "x" * 3_000, prompts=("y" * 3_000,))
+    assert slide_svg(run) == slide_svg(short)
 
 
 def test_names_give_way_to_facts():

@@ -8,6 +8,7 @@ import pytest
 from engine.requests import make_requests
 from engine.static import StaticBatchEngine
 from tests.tiny import EOS, scripted_lm, token_ids
+from viz.explain import TILES
 from viz.slots import slot_states
 from viz.stage.state import stage_state
 
@@ -21,42 +22,42 @@ def watch(lm, prompts, budgets, *, batch_size=8):
     return [*states, stage_state(stream.record(), key="run")]
 
 
-def tile(state, label):
-    return next(tile for tile in state["tiles"] if tile["label"].startswith(label))
+def tile(state, key):
+    return dict(zip(TILES, state["tiles"], strict=True))[key]
 
 
 def test_a_run_from_before_its_first_step_to_its_end():
     lm = scripted_lm([[*token_ids("ab"), EOS], token_ids("abcdef")])
     before, first, *_, fourth, _, _, done = watch(lm, ["a", "bbb"], 6)
     assert before["heading"] == ["Prefill", "all prompts in one forward"]
-    assert tile(before, "Prompt padding")["note"] == "no prefill yet"
-    assert tile(before, "Output")["value"] == "n/a"
+    assert tile(before, "padding")["note"] == "no prefill yet"
+    assert tile(before, "output")["value"] == "n/a"
     assert first["heading"] == ["Step 1 of 6", "2 of 2 rows still working"]
     assert first["summary"].startswith("One forward has read all 2 prompts: 2 of 6 prompt slots")
-    assert tile(first, "Idle")["note"] == "no decode yet"
+    assert tile(first, "idle")["note"] == "no decode yet"
     assert fourth["heading"] == ["Step 4 of 6", "1 of 2 rows still working"]
     assert fourth["summary"] == (
         "Request 1 ended at token 3, but its slot is computed until the last row ends."
     )
-    assert (tile(fourth, "Idle")["value"], tile(fourth, "Idle")["note"]) == (
+    assert (tile(fourth, "idle")["value"], tile(fourth, "idle")["note"]) == (
         "12.5",
         "1 of 8 slots so far",
     )
     assert done["heading"] == ["Done after 6 steps", ""]
-    assert (tile(done, "Prompt padding")["value"], tile(done, "Prompt padding")["unit"]) == (
+    assert (tile(done, "padding")["value"], tile(done, "padding")["unit"]) == (
         "33.3",
         "%",
     )
-    assert tile(done, "Idle")["note"] == "3 of 12 slots"
+    assert tile(done, "idle")["note"] == "3 of 12 slots"
 
 
 def test_with_one_token_each_nothing_was_decoded():
     done = watch(scripted_lm([token_ids("a")]), ["a", "b"], 1)[-1]
-    assert (tile(done, "Idle")["value"], tile(done, "Idle")["note"]) == (
+    assert (tile(done, "idle")["value"], tile(done, "idle")["note"]) == (
         "n/a",
         "nothing was decoded",
     )
-    assert (tile(done, "Per token")["value"], tile(done, "Per token")["note"]) == (
+    assert (tile(done, "tpot")["value"], tile(done, "tpot")["note"]) == (
         "n/a",
         "mean of 0 rows",
     )

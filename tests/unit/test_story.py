@@ -12,23 +12,14 @@ from engine.metrics import measure
 from engine.presets import PRESETS
 from tests.unit.paper import make_run
 from viz import theme
+from viz.recorded import SIZES
 from viz.story import chapters as chapters_module
-from viz.story.chapters import (
-    NANO_LLM_SERVE,
-    SIZES,
-    Runs,
-    chapters,
-    continuous,
-    idle,
-    idle_formula,
-    limits,
-    padding_formula,
-    queue,
-    recorded_runs,
-)
-from viz.story.charts import ticks
+from viz.story import telling
+from viz.story.chapters import Runs, chapters, continuous, idle, limits, queue, recorded_runs
+from viz.story.curve import ticks
 from viz.story.pictures import NARROW, WIDE, limits_picture, next_picture, time_picture
 from viz.story.story import Story, as_template, story_html
+from viz.story.telling import NANO_LLM_SERVE, idle_formula, padding_formula
 from viz.story.timetable import Span, continuous_timetable, recorded_timetable
 
 
@@ -124,7 +115,7 @@ def typed_in(source):
 
 def test_no_figure_is_typed_in():
     names = re.compile("Qwen3-8B|bf16|A100|Request 1 alone")
-    told = typed_in(inspect.getsource(chapters_module))
+    told = typed_in(inspect.getsource(chapters_module)) + typed_in(inspect.getsource(telling))
     assert [text for text in told if re.search(r"\d", names.sub("", text))] == []
 
 

@@ -5,7 +5,7 @@ import multiprocessing
 import pytest
 
 from engine.errors import RequestError
-from engine.visitors import StillRunningError, StopFlag, StopFlags
+from engine.visitors import LatestOnly, StillRunningError, StopFlag, StopFlags
 
 
 def test_stop_sets_the_visitors_own_flag_and_no_other():
@@ -50,3 +50,27 @@ def test_a_flag_is_the_same_in_another_process():
     worker.start()
     worker.join()
     assert flag.is_set()
+
+
+def test_of_what_a_visitor_begins_only_the_latest_goes_on():
+    flags = LatestOnly()
+    with flags.flag("ann") as first, flags.flag("bob") as his:
+        with flags.flag("ann") as second:
+            assert first.is_set()
+            assert not second.is_set()
+        with flags.flag("ann") as third:
+            flags.end("ann")
+            flags.end("nobody")
+            assert third.is_set()
+        assert not his.is_set()
+
+
+def test_the_first_to_leave_does_not_take_the_latest_along():
+    flags = LatestOnly()
+    first = flags.flag("ann")
+    first.__enter__()
+    with flags.flag("ann") as second:
+        first.__exit__(None, None, None)
+        assert not second.is_set()
+        flags.end("ann")
+        assert second.is_set()

@@ -174,7 +174,10 @@ find("paste-add").addEventListener("click", () => pastePrompts(false));
 find("paste-replace").addEventListener("click", () => pastePrompts(true));
 find("copy-link").addEventListener("click", () => trigger("wants_link"));
 find("editor").addEventListener("order", (event) => copyLink(event.detail));
-addEventListener("hashchange", () => openLink(takeLink()));
+addEventListener("hashchange", function follow() {
+  if (element.isConnected) openLink(takeLink());
+  else removeEventListener("hashchange", follow); // another page has taken this one's place
+});
 watch("value", () => {
   show(props.value);
   keep(KEPT, JSON.stringify(props.value));

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from engine.errors import RequestError
 from viz.assets import DataComponent
 
 FOLDER = Path(__file__).parent
@@ -22,6 +23,20 @@ def editor_value(prompts: Sequence[str], budgets: Sequence[int]) -> list[dict[st
     ]
 
 
+def prompts_and_budgets(value: object) -> tuple[list[str], list[Any]]:
+    """The inverse of `editor_value`, for a value of whatever type a visitor sent. Budgets are as
+    typed. Raises RequestError."""
+    rows = value if isinstance(value, list) else []
+    if not all(isinstance(row, dict) and isinstance(row.get("prompt"), str) for row in rows):
+        raise RequestError('Prompts must be a list of {"prompt": text, "max_new_tokens": n}.')
+    return [row["prompt"] for row in rows], [row.get("max_new_tokens") for row in rows]
+
+
+def link_in(data: object) -> str:
+    """The text of the link that the editor asks about, and that a `linked` event is about."""
+    return str(data.get("link")) if isinstance(data, dict) else ""
+
+
 class PromptEditor(DataComponent):
     """An editable list. `submit` fires on Ctrl+Enter in a prompt, `replaced` when the whole list
     has become another one (pasted, or kept from before a reload), `wants_link` on Copy link, and
@@ -32,11 +47,15 @@ class PromptEditor(DataComponent):
         value: list[dict[str, Any]],
         *,
         default_budget: int,
-        open_link: Callable[[Any], dict[str, Any]],
+        answer_link: Callable[[str], dict[str, Any]],
         **options: Any,
     ) -> None:
-        """`open_link` answers {"link": text} with {"prompts": value, "text", "kind"}, or without
+        """`answer_link` answers a link's text with {"prompts": value, "text", "kind"}, or without
         "prompts" where there is only something to say."""
+
+        def open_link(data: Any) -> dict[str, Any]:
+            return answer_link(link_in(data))
+
         super().__init__(
             value,
             folder=FOLDER,

@@ -13,37 +13,34 @@ import json
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Any, Literal
+from typing import Any
 
 from engine.run import Run
 from viz import theme as colours
-from viz.assets import PLOTLY_JS, DataComponent
+from viz.assets import PLOTLY_JS, sources
 from viz.stage import stage
-from viz.stage.state import caption, stage_state
+from viz.stage.state import stage_state
+from viz.words import caption
 
 FOLDER = Path(__file__).parent
 STAGE_FUNCTION = "const runStage = function (element, props, watch, trigger, server) {\n%s\n};\n"
 
 
-def offline_html(
-    run: Run, *, theme: Literal["light", "dark"] = "light", recorded: bool = False
-) -> str:
+def offline_html(run: Run, *, theme: colours.Theme = "light", recorded: bool = False) -> str:
     """The whole file. It starts in `theme`; `recorded` labels a run that was not made just now."""
-    component = DataComponent(
-        {}, folder=stage.FOLDER, name="stage", scripts=stage.SCRIPTS, render=False
-    )
+    template, script = sources(stage.FOLDER, "stage", stage.SCRIPTS)
     state = stage_state(run, key="offline", recorded=recorded)
     state.pop("record", None)  # for exports, which a server makes
     styles = [*stage.CSS, FOLDER / "offline.css"]
     plotly = _read(PLOTLY_JS)
-    start = STAGE_FUNCTION % component.js_on_load + _read(FOLDER / "offline.js")
+    start = STAGE_FUNCTION % script + _read(FOLDER / "offline.js")
     return Template(_read(FOLDER / "offline.html")).substitute(
         policy=_policy(plotly, start),
         title=escape(f"{run.model.name}, {run.started_at[:10]} · Batchscope"),
         caption=escape(caption(run.model)),
         theme="dark" if theme == "dark" else "",
         style="\n".join([colours.css_variables(), *map(_read, styles)]),
-        stage=component.html_template,
+        stage=template,
         props=script_json({**stage.stage_props(), "value": state}),
         plotly=plotly,
         start=start,

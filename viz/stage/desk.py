@@ -12,23 +12,41 @@ from typing import Any
 
 from engine import runfile
 from engine.errors import BatchscopeError, RecordError
-from engine.run import until
-from viz.export import TEXTS, export_text, file_name
+from engine.run import Run, until
+from viz.export import PNG_SUFFIXES, TEXTS, export_text, file_name
 from viz.recorded import RECORDINGS, recorded
+from viz.slide.sheet import HEIGHT, WIDTH
 from viz.stage.state import stage_state
 
 Answer = dict[str, Any]
 Question = dict[str, Any]
 
+
+def _drawn(label: str, *, scale: int) -> Answer:
+    """A PNG, which the browser draws from the SVG."""
+    return {
+        "label": label,
+        "note": f"PNG, {scale * WIDTH} × {scale * HEIGHT}",
+        "format": "svg",
+        "suffix": PNG_SUFFIXES[scale],
+        "scale": scale,
+    }
+
+
+def _written(label: str, note: str, format: str) -> Answer:
+    return {"label": label, "note": note, "format": format, "suffix": TEXTS[format].suffix}
+
+
 EXPORTS = (
-    {"label": "Picture", "note": "PNG, 1920 × 1080", "format": "svg", "scale": 1},
-    {"label": "Large picture", "note": "PNG, 3840 × 2160", "format": "svg", "scale": 2},
-    {"label": "Vector picture", "note": "SVG", "format": "svg"},
-    {"label": "Replay that works offline", "note": "HTML", "format": "html"},
-    {"label": "The run, to open here again", "note": "JSON", "format": "json"},
-    {"label": "Table of steps", "note": "CSV", "format": "csv"},
-    {"label": "Trace for Perfetto", "note": "JSON", "format": "trace"},
+    _drawn("Picture", scale=1),
+    _drawn("Large picture", scale=2),
+    _written("Vector picture", "SVG", "svg"),
+    _written("Replay that works offline", "HTML", "html"),
+    _written("The run, to open here again", "JSON", "json"),
+    _written("Table of steps", "CSV", "csv"),
+    _written("Trace for Perfetto", "JSON", "trace"),
 )
+"""What can be taken away; `suffix` ends the name of the file."""
 
 
 def _answering(answer: Callable[[Question], Answer]) -> Callable[[Any], Answer]:
@@ -47,11 +65,8 @@ def _answering(answer: Callable[[Question], Answer]) -> Callable[[Any], Answer]:
 @_answering
 def open_run(question: Question) -> Answer:
     """{"record": JSON of a saved run} -> {"state": the stage's value}."""
-    record = _record_of(question)
-    run = runfile.loads(record)
-    if run.status == "running":
-        raise RecordError("The run was saved before it ended.")
-    key = hashlib.sha256(record.encode("utf-8", "replace")).hexdigest()
+    run = _run_of(question)
+    key = hashlib.sha256(question["record"].encode("utf-8", "replace")).hexdigest()
     return {"state": stage_state(run, key=key)}
 
 
@@ -70,7 +85,7 @@ def export_run(question: Question) -> Answer:
 
     A picture shows the run as it stood after the step; the other formats hold all of it.
     """
-    run = runfile.loads(_record_of(question))
+    run = _run_of(question)
     step = question.get("step")
     if question.get("format") == "svg" and type(step) is int and 0 <= step <= len(run.steps):
         run = until(run, step)
@@ -84,8 +99,12 @@ def export_run(question: Question) -> Answer:
     return {"name": file_name(run, kind.suffix), "type": kind.media_type, "text": text}
 
 
-def _record_of(question: Question) -> str:
+def _run_of(question: Question) -> Run:
+    """The run that a question brings along; it must be over."""
     record = question.get("record")
     if not isinstance(record, str):
         raise RecordError("Not a saved run: it is not text.")
-    return record
+    run = runfile.loads(record)
+    if run.status == "running":
+        raise RecordError("The run was saved before it ended.")
+    return run

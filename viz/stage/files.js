@@ -1,45 +1,49 @@
 // Runs come in as files and leave as files. The server reads and writes them; it keeps nothing:
-// the record travels with the request.
+// the record travels with the question.
 
-const SLIDE = { width: 1920, height: 1080 };
 const fileInput = find("file");
 const drop = find("drop");
 const online = typeof server !== "undefined"; // not in a page that was exported
+let asked = null; // the newest question for a run to show
+const UNDER_WAY = "A run is under way: stop it, or wait for its end.";
 
 function say(text) {
   setText(find("said"), text);
   setText(find("summary"), text);
 }
 
-async function openWith(answer) {
-  const { state, error } = await answer;
+// What the server answers. Gradio answers with nothing where the server failed or is gone.
+async function answer(question) {
+  return (await question) ?? { error: "The server did not answer." };
+}
+
+async function openWith(question) {
+  asked = question;
+  const { state, error } = await answer(question);
+  if (asked !== question) return; // another was asked for meanwhile
   if (error) return say(error);
+  if (!over()) return say(UNDER_WAY);
   present(state);
-  picture.focus();
+  picture.focus({ preventScroll: true });
   if (state.recorded && !still) startPlaying();
 }
 
 async function openFile(file) {
-  if (!file || !canOpen()) return;
+  if (!file) return;
+  if (!over()) return say(UNDER_WAY);
   if (file.size > props.max_bytes) return say(`${file.name} is larger than ${props.max_bytes / 2 ** 20} MiB.`);
   await openWith(server.open_run({ record: await file.text() }));
 }
 
-const canOpen = () => online && run?.value.status !== "running";
-
-async function exportAs({ format, scale }) {
+async function exportAs({ format, scale, suffix }) {
+  if (!over()) return say(UNDER_WAY);
   const theme = document.body.classList.contains("dark") ? "dark" : "light";
   const { record, recorded } = run.value;
-  const { name, type, text, error } = await server.export_run({
-    record,
-    format,
-    theme,
-    recorded: Boolean(recorded),
-    step: view.step,
-  });
+  const question = { record, format, theme, recorded, step: view.step };
+  const { name, type, text, error } = await answer(server.export_run(question));
   if (error) return say(error);
   const blob = new Blob([text], { type });
-  if (scale) return download(await rasterise(blob, scale), name.replace(/svg$/, "png"));
+  if (scale) return download(await rasterise(blob, scale), name.replace(/\.svg$/, suffix));
   return download(blob, name);
 }
 
@@ -49,8 +53,9 @@ async function rasterise(svg, scale) {
   const url = URL.createObjectURL(svg);
   image.src = url;
   await image.decode();
-  const canvas = Object.assign(make("canvas"), { width: scale * SLIDE.width, height: scale * SLIDE.height });
-  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  const [width, height] = [scale * image.naturalWidth, scale * image.naturalHeight];
+  const canvas = Object.assign(make("canvas"), { width, height });
+  canvas.getContext("2d").drawImage(image, 0, 0, width, height);
   URL.revokeObjectURL(url);
   return new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
 }
@@ -63,13 +68,16 @@ function download(blob, name) {
 }
 
 function fillMenu(menu, entries) {
+  const close = () => {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  };
   menu.querySelector("ul").replaceChildren(
     ...entries.map(({ label, note, act }) => {
       const button = Object.assign(make("button", "", label), { type: "button" });
-      if (note) button.append(make("span", "bs-menu-note", note));
+      button.append(make("span", "bs-menu-note", note));
       button.addEventListener("click", () => {
-        menu.open = false;
-        menu.querySelector("summary").focus();
+        close();
         act();
       });
       const item = make("li");
@@ -79,13 +87,19 @@ function fillMenu(menu, entries) {
   );
   menu.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !menu.open) return;
-    event.stopPropagation();
-    menu.open = false;
-    menu.querySelector("summary").focus();
+    event.preventDefault();
+    close();
   });
-  document.addEventListener("pointerdown", (event) => {
+  onDocument("pointerdown", (event) => {
     if (!menu.contains(event.target)) menu.open = false;
   });
+}
+
+function drawMenus() {
+  for (const menu of [find("open"), find("export")]) {
+    menu.inert = !over();
+    if (!over()) menu.open = false;
+  }
 }
 
 find("files").hidden = !online;
@@ -106,18 +120,18 @@ if (online) {
     openFile(fileInput.files[0]);
     fileInput.value = "";
   });
-  document.addEventListener("dragover", (event) => {
-    if (!event.dataTransfer?.types.includes("Files") || !canOpen()) return;
+  onDocument("dragover", (event) => {
+    if (!event.dataTransfer?.types.includes("Files")) return;
     event.preventDefault();
-    drop.hidden = false;
+    drop.hidden = !inSight();
   });
-  document.addEventListener("dragleave", (event) => {
+  onDocument("dragleave", (event) => {
     if (!event.relatedTarget) drop.hidden = true;
   });
-  document.addEventListener("drop", (event) => {
+  onDocument("drop", (event) => {
     drop.hidden = true;
-    if (!event.dataTransfer?.files.length || !canOpen()) return;
-    event.preventDefault();
-    openFile(event.dataTransfer.files[0]);
+    if (!event.dataTransfer?.files.length) return;
+    event.preventDefault(); // or the browser would leave the page for the file
+    if (inSight()) openFile(event.dataTransfer.files[0]);
   });
 }

@@ -3,7 +3,12 @@
 const stage = find("stage");
 const CODES = { planned: 0, active: 1, padded: 2, idle: 3 };
 const STATES = Object.keys(CODES);
-const UNENDED = ["cancelled", "error"]; // rows that a Stop or a failure cut off
+const CUT_OFF = ["cancelled", "error"]; // ends of rows that had none of their own
+let run = null; // what the value says
+let view = null; // the run as of the step that is shown, for hovering and for tests
+
+const over = () => run !== null && run.value.status !== "running";
+const inSight = () => stage.checkVisibility(); // not behind another tab
 
 // "12 foo\n34 bar\n" -> tokens; what follows the last newline was released without a token.
 function readLog(log) {
@@ -22,28 +27,26 @@ function readNumbers(text) {
   return text.split(" ").slice(0, -1).map((group) => group.split("/").map(Number));
 }
 
-// Everything that the value says, read once per frame; `viewAt` shows it as of a step.
+// Everything that the value says, read once; `viewAt` shows it as of a step.
 function readRun(value) {
+  const running = value.status === "running";
   const batches = value.batches.map((batch, index) => {
-    const forwards = readNumbers(value.times[index]).map(([started, ms], k) => ({
-      started,
-      ms,
-      kv: readNumbers(value.kv[index])[k],
-    }));
-    const over = value.status !== "running" || batch.requests.every((r) => value.ends[r]);
-    const budget = Math.max(...batch.requests.map((r) => value.budgets[r]));
+    const kv = readNumbers(value.kv[index]);
+    const forwards = readNumbers(value.times[index]).map(([started, ms], k) => ({ started, ms, kv: kv[k] }));
+    const ended = !running || batch.requests.every((request) => value.ends[request]);
+    const budget = Math.max(...batch.requests.map((request) => value.budgets[request]));
     const promptWidth = Math.max(...batch.lengths);
     const pads = batch.lengths.map((length) => promptWidth - length);
     const firstReal = pads.map((count) => (value.side === "left" ? count : 0));
-    return { ...batch, index, forwards, width: over ? forwards.length : budget, promptWidth, pads, firstReal };
+    return { ...batch, index, forwards, width: ended ? forwards.length : budget, promptWidth, pads, firstReal };
   });
   return {
     value,
     logs: value.logs.map(readLog),
     batches,
-    shown: value.status === "running" ? batches : batches.filter((b) => b.forwards.length),
-    slots: Math.max(...batches.map((b) => b.requests.length)),
-    steps: batches.reduce((sum, b) => sum + b.forwards.length, 0),
+    slots: Math.max(...batches.map((batch) => batch.requests.length)),
+    steps: batches.reduce((sum, batch) => sum + batch.forwards.length, 0),
+    stride: value.stride ?? 1,
     moments: value.moments && readMoments(value.moments),
   };
 }
@@ -67,26 +70,27 @@ function readMoments(differences) {
 // The run as it stood after `step` of its steps; a run under way has only its last.
 function viewAt(run, step) {
   const last = step === run.steps;
-  const value = run.moments ? { ...run.value, ...run.moments[step] } : run.value;
+  const moment = run.moments && run.moments[last ? run.moments.length - 1 : step / run.stride];
+  const value = { ...run.value, ...moment };
   const rows = [];
   let before = 0;
-  const reached = run.batches.map((batch) => {
+  const batches = run.batches.map((batch) => {
     const done = Math.max(0, Math.min(step - before, batch.forwards.length));
     before += batch.forwards.length;
-    const times = batch.forwards.slice(0, done).map((forward) => forward.ms);
-    for (const request of batch.requests) {
-      const { tokens, tail } = run.logs[request];
-      const kept = tokens.slice(0, done);
-      const end = value.ends[request];
-      const ended = end && (last || (kept.length === tokens.length && !UNENDED.includes(end)));
-      const open = run.value.status === "running" || !last ? (done ? "running" : "waiting") : end;
-      const text = kept.map((token) => token.text).join("") + (last ? tail : "");
-      rows[request] = { tokens: kept, text, state: ended ? end : open };
-    }
-    return { ...batch, times };
+    for (const request of batch.requests) rows[request] = rowAt(run, request, done, last);
+    return { ...batch, times: batch.forwards.slice(0, done).map((forward) => forward.ms) };
   });
-  const batches = reached.filter((batch) => run.shown.some((b) => b.index === batch.index));
-  return { ...run, value, step, last, rows, batches };
+  const shown = over() ? batches.filter((batch) => batch.forwards.length) : batches;
+  return { ...run, value, step, last, rows, batches: shown };
+}
+
+function rowAt(run, request, done, last) {
+  const { tokens, tail } = run.logs[request];
+  const kept = tokens.slice(0, done);
+  const end = run.value.ends[request];
+  const ended = end && (last || (kept.length === tokens.length && !CUT_OFF.includes(end)));
+  const text = kept.map((token) => token.text).join("") + (last ? tail : "");
+  return { tokens: kept, text, state: ended ? end : done ? "running" : "waiting" };
 }
 
 // Columns side by side and the edges they stand between; `places` tells for each batch which
@@ -116,19 +120,18 @@ function layOutInSteps(batches) {
   return { columns, places, edges: Array.from({ length: columns.length + 1 }, (_, i) => i - 0.5) };
 }
 
-// A column is as wide as its forward took: the columns of a prompt share the prefill, and column 1
-// comes out of it, so it has no width of its own.
+// In seconds. A column is as wide as its forward took: the columns of a prompt share the prefill, and
+// column 1 comes out of it, so it has no width of its own.
 function layOutInTime(batches) {
   const columns = [];
   const edges = [0];
   const put = (kind, batch, k, to) => {
     columns.push({ kind, batch, k });
     edges.push(to);
-    return columns.length - 1;
   };
   const places = batches.filter((batch) => batch.forwards.length).map((batch) => {
-    const starts = batch.forwards.map((forward) => forward.started);
-    const end = starts.at(-1) + batch.forwards.at(-1).ms;
+    const starts = batch.forwards.map((forward) => forward.started / 1000);
+    const end = starts.at(-1) + batch.forwards.at(-1).ms / 1000;
     const spans = starts.map((from, k) => [from, starts[k + 1] ?? end]);
     if (starts[0] > edges.at(-1)) put("gap", batch, 0, starts[0]);
     const [from, to] = spans[0];

@@ -3,13 +3,19 @@
 const ROW_PIXELS = 40;
 const ROWS_PIXELS = 164;
 const MEMORY_PIXELS = 52;
-const BYTES = { B: 1, kB: 1e3, MB: 1e6, GB: 1e9 };
+const UNITS = { GB: 1e9, MB: 1e6, kB: 1e3, B: 1 };
 const plot = find("plot");
 let axis = "steps";
 let drawn = null; // columns, places and pixels of the last picture
 let zoom = null; // the stretch of the axis that the reader zoomed to, or null for all
 
 const presenting = () => stage.classList.contains("bs-presenting");
+
+// "4.1 MB"
+function size(bytes) {
+  const [unit, scale] = Object.entries(UNITS).find(([, scale]) => bytes >= scale) ?? ["B", 1];
+  return `${(bytes / scale).toFixed(1)} ${unit}`;
+}
 
 function colour(name) {
   return getComputedStyle(stage).getPropertyValue(`--bs-${name}`).trim();
@@ -18,40 +24,56 @@ function colour(name) {
 function drawPicture() {
   const width = plot.clientWidth;
   if (!width || !view) return; // in a hidden tab; the resize observer comes back
-  drawn = { ...layOut(view, axis), ...sizes(width) };
-  drawn.range = zoom ?? [drawn.edges[0], drawn.edges.at(-1)];
-  drawn.across = (width - drawn.margin.l - drawn.margin.r) / (drawn.range[1] - drawn.range[0]);
-  const widths = drawn.columns.flatMap(({ kind }, i) => (kind === "gap" ? [] : drawn.edges[i + 1] - drawn.edges[i]));
-  drawn.narrowest = drawn.across * Math.min(...widths);
-  view.z = cells(view, drawn.columns);
-  view.places = drawn.places;
+  drawn = layOutOn(width);
+  stage.batchscope = { ...view, places: drawn.places };
+  find("unzoom").hidden = !zoom;
   const traces = [heatmap(), ...(drawn.memory ? memoryTraces() : [])];
   Plotly.react(plot, traces, layout(width), { displayModeBar: false, doubleClick: false, showTips: false });
   if (!plot.dataset.wired) wirePlot();
 }
 
-// All pixels. From top to bottom: rows, captions, and unless on a slide, the strip of memory and
-// the labels of the axis.
-function sizes(width) {
+// Everything about columns and pixels. From top to bottom: rows, captions, and unless on a slide,
+// the strip of memory and the labels of the axis.
+function layOutOn(width) {
+  const { columns, places, edges } = layOut(view, axis);
   const letters = parseFloat(getComputedStyle(plot).fontSize);
-  const memory = presenting() ? 0 : MEMORY_PIXELS;
+  const taller = 1 + Math.max(0, innerHeight - 810) / 300; // a larger window has a larger picture
+  const memory = presenting() ? 0 : MEMORY_PIXELS * taller;
   const roomy = memory > 0 && width > 520; // for labels beside the strip of memory
   const axisLabels = memory && 1.7 * letters;
-  const captions = 1.7 * letters;
   const margin = { l: (roomy ? 5.2 : 1.8) * letters, r: roomy ? 4.6 * letters : 4, t: 4, b: axisLabels };
-  const around = margin.t + captions + memory + axisLabels;
+  const around = margin.t + 1.7 * letters + memory + axisLabels;
   const rows = presenting()
     ? Math.max(40, plot.parentElement.clientHeight - around - letters / 2)
-    : Math.min(ROWS_PIXELS, ROW_PIXELS * view.slots);
-  return { letters, memory, roomy, margin, rows, height: Math.round(rows + around), rowHeight: rows / view.slots };
+    : taller * Math.min(ROWS_PIXELS, ROW_PIXELS * view.slots);
+  if (zoom && zoom[0] >= edges.at(-1)) zoom = null; // a batch that ended early took it away
+  const range = zoom ?? [edges[0], edges.at(-1) > edges[0] ? edges.at(-1) : 1];
+  const across = (width - margin.l - margin.r) / (range[1] - range[0]);
+  const widths = columns.flatMap(({ kind }, i) => (kind === "gap" ? [] : edges[i + 1] - edges[i]));
+  return {
+    columns,
+    places,
+    edges,
+    z: cells(view, columns),
+    letters,
+    memory,
+    roomy,
+    margin,
+    rows,
+    rowHeight: rows / view.slots,
+    height: Math.round(rows + around),
+    range,
+    across,
+    narrowest: across * Math.min(...widths),
+  };
 }
 
 function heatmap() {
-  const { edges, narrowest, rowHeight } = drawn;
+  const { z, edges, narrowest, rowHeight } = drawn;
   const share = 1 / STATES.length;
   return {
     type: "heatmap",
-    z: view.z,
+    z,
     x: edges,
     y: Array.from({ length: view.slots }, (_, slot) => slot),
     zmin: -0.5,
@@ -87,16 +109,15 @@ function memoryTraces() {
 }
 
 function layout(width) {
-  const { margin, height, range, rows, memory } = drawn;
+  const { margin, height, range, rows, memory, letters } = drawn;
   const inside = height - margin.t - margin.b;
   return {
-    uirevision: "constant",
     width,
     height,
     margin,
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: getComputedStyle(stage).fontFamily, color: colour("text"), size: drawn.letters },
+    font: { family: getComputedStyle(stage).fontFamily, color: colour("text"), size: letters },
     dragmode: "zoom",
     xaxis: { ...plain(), range, anchor: memory ? "y2" : "y", fixedrange: false, ...ticks() },
     yaxis: { ...plain(), ...slotLabels(), domain: [1 - rows / inside, 1], range: [view.slots - 0.5, -0.5] },
@@ -114,7 +135,7 @@ function plain() {
 // Where the axis is labelled: milliseconds, or every so many new tokens of each batch.
 function ticks() {
   if (!drawn.memory) return { showticklabels: false };
-  if (axis === "time") return { nticks: 8, ticksuffix: " ms", separatethousands: true };
+  if (axis === "time") return { nticks: 8, ticksuffix: " s" };
   const steps = [1, 2, 5, 10, 20, 50, 100, 200, 500];
   const every = steps.find((n) => n * drawn.across > 2.6 * drawn.letters) ?? 1000;
   const marks = drawn.places.flatMap(({ batch, start }) =>
@@ -139,8 +160,8 @@ function slotLabels() {
 
 // The peak stays where it is in a replay, so that the axis does not jump.
 function memoryAxes(share) {
-  const unit = view.value.tiles.at(-1).unit;
-  const peak = Math.max(1, ...view.batches.flatMap(({ forwards }) => forwards.map(({ kv }) => kv[0] + kv[1] + kv[2])));
+  const totals = run.batches.flatMap(({ forwards }) => forwards.map(({ kv }) => kv[0] + kv[1] + kv[2]));
+  const peak = totals.reduce((most, total) => Math.max(most, total), 1);
   const rows = view.slots === 1 ? "1 row" : `${view.slots} rows`;
   const at = (highest, label) => ({
     ...plain(),
@@ -148,12 +169,12 @@ function memoryAxes(share) {
     anchor: "x",
     range: [0, 1.08 * highest],
     showticklabels: drawn.roomy,
-    tickvals: [highest],
+    tickvals: [highest / 2],
     ticktext: [label],
   });
   return {
-    yaxis2: at(peak, `KV cache<br>${(peak / BYTES[unit]).toFixed(1)} ${unit}`),
-    yaxis3: { ...at(view.slots, `working<br>${rows}`), overlaying: "y2", side: "right" },
+    yaxis2: at(peak, `KV cache<br>${size(peak)}`),
+    yaxis3: { ...at(view.slots, `━ working<br>${rows}`), overlaying: "y2", side: "right" },
   };
 }
 
@@ -175,67 +196,72 @@ function lines() {
 // A stroke through each padded cell and a dot in each idle one, so that colour is not the only
 // sign: one path for each state, where cells are wide enough.
 function signs() {
-  const { columns, edges, narrowest, rowHeight, letters } = drawn;
+  const { z, edges, narrowest, rowHeight, letters, across } = drawn;
   if (narrowest < 7 || rowHeight < 12) return [];
-  const tall = (0.36 * letters) / rowHeight;
-  const wide = { padded: 0.25 * letters, idle: 0.1 * letters };
-  return ["padded", "idle"].map((state) => {
-    const rise = state === "padded" ? tall : 0;
-    const half = Math.min(wide[state], narrowest / 3) / drawn.across;
-    const path = view.z.flatMap((row, slot) =>
+  const sign = (state, width, rise, thickness) => {
+    const half = Math.min(width * letters, narrowest / 3) / across;
+    const path = z.flatMap((row, slot) =>
       row.map((code, i) => {
         if (code !== CODES[state]) return "";
         const middle = (edges[i] + edges[i + 1]) / 2;
         return `M${middle - half},${slot + rise}L${middle + half},${slot - rise}`;
       }),
     );
-    const width = state === "padded" ? 0.11 * letters : 2 * half * drawn.across;
-    return { type: "path", path: path.join("") || "M0,0", xref: "x", yref: "y", opacity: 0.6, line: { width, color: colour("panel") } };
-  });
+    const line = { width: thickness ?? 2 * half * across, color: colour("panel") };
+    return { type: "path", path: path.join("") || "M0,0", xref: "x", yref: "y", opacity: 0.6, line };
+  };
+  return [sign("padded", 0.25, (0.36 * letters) / rowHeight, 0.11 * letters), sign("idle", 0.1, 0)];
 }
 
-// What stands under the columns, as long as their place allows.
+// What stands under the columns that are in view, as long as their place allows.
 function captions() {
-  const { letters, across } = drawn;
-  const note = (x, text, xanchor) => ({
+  const { letters, across, range } = drawn;
+  const within = (x) => Math.max(range[0], Math.min(x, range[1]));
+  const note = (x, text) => ({
     x,
     y: 0,
     yref: "y domain",
     yanchor: "top",
     yshift: -0.2 * letters,
-    xanchor,
+    xanchor: "left",
     text,
     showarrow: false,
     font: { size: letters, color: colour("muted") },
   });
-  // The longest text that leaves room for the count at the other end.
-  const fitting = (texts, width) => texts.find((text) => (text.length * 0.53 + 3) * letters < width * across);
+  const fitting = (texts, width) => texts.find((text) => (text.length * 0.53 + 1) * letters < width * across);
   return drawn.places.flatMap(({ batch, spans, split, start }) => {
-    const [from, to] = [spans[0][0], spans.at(-1)[1]];
-    const [one, last] = [batch.requests[0] + 1, batch.requests.at(-1) + 1];
-    const name = `batch ${batch.index + 1}`;
-    const members = one === last ? `${name}: request ${one}` : `${name}: requests ${one}–${last}`;
-    const prompt = fitting(
-      view.value.batches.length > 1
-        ? [members, name]
-        : ["prompt tokens, all in one prefill forward", "prompt tokens", "prompt"],
-      split - from,
-    );
-    const fresh = fitting(["new tokens, one forward each", "new tokens"], to - split);
-    return [
-      ...(prompt ? [note(from, prompt, "left")] : []),
-      ...(prompt && axis === "steps" ? [note(from + batch.promptWidth, String(batch.promptWidth), "right")] : []),
-      ...(fresh ? [note(axis === "steps" ? start - 0.5 : split, fresh, "left"), note(to, String(batch.width), "right")] : []),
-    ];
+    const [from, middle, to] = [spans[0][0], split, spans.at(-1)[1]].map(within);
+    const prompt = fitting(batch.names.prompt, middle - from);
+    const fresh = fitting(batch.names.new, to - middle);
+    const afterGap = within(axis === "steps" ? start - 0.5 : split);
+    return [...(prompt ? [note(from, prompt)] : []), ...(fresh ? [note(afterGap, fresh)] : [])];
   });
 }
 
-// Where a cell is on the screen: its left edge and its bottom.
-function cellBox({ slot, column }) {
-  const box = plot.getBoundingClientRect();
-  const left = box.left + drawn.margin.l + (drawn.edges[column] - drawn.range[0]) * drawn.across;
-  return { left, bottom: box.top + drawn.margin.t + (slot + 1) * drawn.rowHeight };
+// A cell is named by what it is, since columns move when a batch ends before its budget.
+function cellAt(slot, column) {
+  const { batch, kind, k } = drawn.columns[column];
+  return { slot, batch: batch.index, kind, k };
 }
+
+function columnOf(cell) {
+  return drawn.columns.findIndex((c) => c.batch.index === cell.batch && c.kind === cell.kind && c.k === cell.k);
+}
+
+// Where a cell is on the screen: its left edge and its bottom.
+function cellBox(cell) {
+  const box = plot.getBoundingClientRect();
+  const left = box.left + drawn.margin.l + (drawn.edges[columnOf(cell)] - drawn.range[0]) * drawn.across;
+  return { left, bottom: box.top + drawn.margin.t + (cell.slot + 1) * drawn.rowHeight };
+}
+
+function unzoom() {
+  zoom = null;
+  closeAbout();
+  drawPicture();
+}
+
+find("unzoom").addEventListener("click", unzoom);
 
 function wirePlot() {
   plot.dataset.wired = "yes";
@@ -244,12 +270,9 @@ function wirePlot() {
     zoom = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
     drawPicture();
   });
-  plot.on("plotly_doubleclick", () => {
-    zoom = null;
-    drawPicture();
-  });
-  const cellOf = ({ points }) => ({ slot: points[0].pointNumber[0], column: points[0].pointNumber[1] });
-  plot.on("plotly_hover", (event) => hoverOver(cellOf(event), event.event));
-  plot.on("plotly_click", (event) => pin(cellOf(event)));
+  plot.on("plotly_doubleclick", unzoom);
+  const under = ({ points }) => cellAt(...points[0].pointNumber);
+  plot.on("plotly_hover", (event) => hoverOver(under(event), event.event));
+  plot.on("plotly_click", (event) => pin(under(event)));
   plot.on("plotly_unhover", () => hoverOver(null));
 }

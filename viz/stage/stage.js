@@ -2,30 +2,23 @@
 // (see state.py for its shape).
 
 const RUNNING = "batchscope-running";
-let run = null; // what the value says
-let view = null; // the run as of the step that is shown, for hovering and for tests
 let cards = [];
+let scheduled = 0;
 
-function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+function makeTile({ label, short, text, formula }, index) {
+  const tile = Object.assign(make("button", "bs-tile"), { type: "button" });
+  const figure = make("span", "bs-figure");
+  figure.append(make("span", "bs-value"), make("span", "bs-unit"));
+  tile.append(make("span", "bs-label", label), make("span", "bs-short", short), figure);
+  tile.append(make("span", "bs-note"), make("span", "bs-brief"), make("span", "bs-bar"));
+  explains(tile, () => [label, text, formula, view.value.tiles[index].worked].filter(Boolean));
+  return tile;
 }
 
-function drawTiles(tiles) {
+function drawTiles() {
   const holder = find("tiles");
-  if (holder.childElementCount !== tiles.length) {
-    holder.replaceChildren(
-      ...tiles.map(({ label }, index) => {
-        const tile = Object.assign(make("button", "bs-tile"), { type: "button" });
-        const figure = make("span", "bs-figure");
-        figure.append(make("span", "bs-value"), make("span", "bs-unit"));
-        tile.append(make("span", "bs-label", label), make("span", "bs-short", props.short_labels[index]));
-        tile.append(figure, make("span", "bs-note"), make("span", "bs-brief"), make("span", "bs-bar"));
-        explains(tile, () => [label, ...props.explain_tiles[index], view.value.tiles[index].worked].filter(Boolean));
-        return tile;
-      }),
-    );
-  }
-  tiles.forEach((tile, index) => {
+  if (!holder.childElementCount) holder.replaceChildren(...props.tiles.map(makeTile));
+  view.value.tiles.forEach((tile, index) => {
     const node = holder.children[index];
     for (const part of ["value", "unit", "note", "brief"]) setText(node.querySelector(`.bs-${part}`), tile[part]);
     const bar = node.querySelector(".bs-bar");
@@ -36,6 +29,8 @@ function drawTiles(tiles) {
       bar.children[part].style.width = `${100 * share}%`;
     });
   });
+  holder.dataset.crowded = false;
+  if (presenting()) holder.dataset.crowded = holder.scrollWidth > holder.clientWidth;
 }
 
 // "running · 14/15"
@@ -44,34 +39,43 @@ function rowWords(request) {
   return `${props.row_words[row.state]} · ${row.tokens.length}/${view.value.budgets[request]}`;
 }
 
+function makeCard(_, request) {
+  const card = make("article", "bs-card");
+  const prompt = make("span", "bs-prompt");
+  const text = make("div", "bs-text");
+  text.setAttribute("role", "group");
+  text.setAttribute("aria-label", `Answer ${request + 1}`);
+  prompt.dir = text.dir = "auto";
+  const title = make("div", "bs-card-head");
+  title.append(make("span", "bs-number", String(request + 1)), prompt, make("span", "bs-state"));
+  card.append(title, text);
+  return card;
+}
+
 function drawTexts() {
   const { value, rows } = view;
   if (cards.length !== rows.length) {
-    cards = rows.map((_, request) => {
-      const card = make("article", "bs-card");
-      const prompt = make("span", "bs-prompt");
-      const text = make("div", "bs-text");
-      text.setAttribute("role", "group");
-      text.setAttribute("aria-label", `Answer ${request + 1}`);
-      prompt.dir = text.dir = "auto";
-      const title = make("div", "bs-card-head");
-      title.append(make("span", "bs-number", String(request + 1)), prompt, make("span", "bs-state"));
-      card.append(title, text);
-      return card;
-    });
+    cards = rows.map(makeCard);
     find("texts").replaceChildren(...cards);
   }
-  Object.assign(find("texts").dataset, { count: rows.length > 8 ? "many" : rows.length, two: rows.length <= 4, small: rows.length > 6 });
+  const count = rows.length > 8 ? "many" : rows.length;
+  Object.assign(find("texts").dataset, { count, small: rows.length > 6, lines: rows.length > 4 ? 1 : 2 });
+  const texts = cards.map((card) => card.querySelector(".bs-text"));
+  const grew = texts.map((text, request) => text.textContent.length !== rows[request].text.length);
   cards.forEach((card, request) => {
-    const text = card.querySelector(".bs-text");
-    const grew = text.textContent.length !== rows[request].text.length;
     setText(card.querySelector(".bs-prompt"), value.prompts[request]);
     setText(card.querySelector(".bs-state"), rowWords(request));
-    setText(text, rows[request].text);
+    setText(texts[request], rows[request].text);
     card.dataset.running = rows[request].state === "running";
-    if (grew) text.scrollTop = text.scrollHeight;
-    if (view.last && over()) text.scrollTop = 0;
-    text.tabIndex = text.scrollHeight > text.clientHeight ? 0 : -1; // to scroll it by keyboard
+  });
+  // Written first and measured then, all together: the browser lays the page out once.
+  const sizes = texts.map(({ scrollHeight, clientHeight }) => ({ scrollHeight, more: scrollHeight > clientHeight + 2 }));
+  texts.forEach((text, request) => {
+    const { scrollHeight, more } = sizes[request];
+    text.tabIndex = more ? 0 : -1; // to scroll it by keyboard
+    text.dataset.more = more && view.last && over();
+    if (view.last && over()) text.scrollTo(0, 0);
+    else if (grew[request]) text.scrollTo(text.scrollWidth, scrollHeight); // a slide has one line
   });
 }
 
@@ -105,32 +109,34 @@ function wasCutOff() {
 
 // Shows another state: a frame of the run under way, or a run that was opened.
 function present(value) {
-  scheduled = 0;
-  stage.dataset.status = value.status;
-  if (value.status === "empty") return;
   const isNew = run?.value.key !== value.key;
-  const hasEnded = !isNew && run.value.status === "running" && value.status !== "running";
-  keep(RUNNING, value.status === "running" ? "yes" : "no");
+  const wasRunning = run !== null && !isNew && !over();
+  const isFirst = run === null;
+  const running = value.status === "running";
+  stage.dataset.status = value.status;
+  keep(RUNNING, running ? "yes" : "no");
   if (isNew) {
     pause();
     closeAbout();
-    zoom = hovered = null;
+    hoverOver(null);
+    zoom = null;
   }
+  if (running) find("lost").hidden = true;
   run = readRun(value);
   show(run.steps);
-  if (isNew && value.status === "running") setText(find("said"), `Running ${value.prompts.length} prompts.`);
-  if (hasEnded) setText(find("said"), view.value.summary);
-  if (isNew && value.status === "running" && stage.getBoundingClientRect().top > innerHeight / 2) stage.scrollIntoView();
+  if (isNew && running) {
+    setText(find("said"), `Running ${value.prompts.length} prompts.`);
+    if (stage.getBoundingClientRect().top > innerHeight / 2) stage.scrollIntoView();
+  } else if (!running && !isFirst && (isNew || wasRunning)) setText(find("said"), value.summary);
   stage.dataset.frames = Number(stage.dataset.frames ?? 0) + 1;
 }
 
 // Draws the run as it stood after a step.
 function show(step) {
   view = viewAt(run, step);
-  stage.batchscope = view;
-  const { heading, summary, strip, tiles } = view.value;
-  find("badge").hidden = !run.value.recorded;
-  drawTiles(tiles);
+  const { heading, summary, strip, recorded } = view.value;
+  find("badge").hidden = !recorded;
+  drawTiles();
   setText(find("heading"), heading[0]);
   setText(find("subheading"), heading[1]);
   setText(find("summary"), summary);
@@ -140,12 +146,15 @@ function show(step) {
   drawTexts();
   drawTable();
   drawControls();
-  retell();
+  drawMenus();
+  tell();
 }
 
-let scheduled = 0;
 function schedule() {
-  scheduled ||= requestAnimationFrame(() => present(props.value));
+  scheduled ||= requestAnimationFrame(() => {
+    scheduled = 0;
+    present(props.value);
+  });
 }
 
 find("legend").replaceChildren(
@@ -153,7 +162,9 @@ find("legend").replaceChildren(
     const item = make("li");
     const button = Object.assign(make("button"), { type: "button" });
     const [short, more] = words.split(/(?=:)/);
-    button.append(make("i", `bs-${state}`), make("span", "", short), make("span", "bs-more", more));
+    const name = make("span", "", short);
+    name.append(make("span", "bs-more", more));
+    button.append(make("i", `bs-${state}`), name);
     explains(button, () => [words, ...props.explain_states[state], view.value.counts[state]].filter(Boolean));
     item.append(button);
     return item;
@@ -168,4 +179,4 @@ new MutationObserver(() => view && drawPicture()).observe(document.body, {
   attributeFilter: ["class"],
 });
 present(props.value);
-if (run?.value.recorded && !still) startPlaying();
+if (run.value.recorded && !still) startPlaying();

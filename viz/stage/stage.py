@@ -41,9 +41,8 @@ def stage_props() -> dict[str, Any]:
     return {
         "legend": LEGEND,
         "row_words": ROW_WORDS,
-        "short_labels": [tile.short for tile in TILES.values()],
-        "explain_tiles": [[tile.text, tile.formula] for tile in TILES.values()],
-        "explain_states": {name: [state.text, state.formula] for name, state in STATES.items()},
+        "tiles": [tile._asdict() for tile in TILES.values()],
+        "explain_states": {name: list(state) for name, state in STATES.items()},
         "recorded_runs": [recording._asdict() for recording in RECORDINGS],
         "exports": EXPORTS,
         "max_bytes": runfile.MAX_BYTES,

@@ -8,15 +8,14 @@ the milliseconds of each forward of batch b. Everything else changes rarely or i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import datetime
+from math import ceil
 from typing import Any
 
 from engine import runfile
-from engine.metrics import Figures, Row, Waste, history, measure
-from engine.run import ModelInfo, Run, Step
+from engine.metrics import Figures, Waste, history, measure
+from engine.run import KVBytes, Run, Step
 from viz import words
-from viz.explain import worked_states, worked_tiles
+from viz.explain import TILES, worked_states, worked_tiles
 
 LEGEND = {
     "active": "working",
@@ -32,6 +31,8 @@ ROW_WORDS = {
     "cancelled": "stopped",
     "error": "failed",
 }
+MOST_MOMENTS = 4_000
+MOST_ROWS_TOLD = 250_000
 
 StageState = dict[str, Any]
 
@@ -43,7 +44,8 @@ def stage_state(run: Run, *, key: str, recorded: bool = False) -> StageState:
     what the end of the row released without a token follows the last newline.
     times[b]: "<started>/<seconds> " per forward, both in milliseconds.
     kv[b]: "<live>/<padding>/<dead> " per forward, in bytes.
-    A run that is over also has its `record` as JSON, and `moments`: see there.
+    A run that is over also has its `record` as JSON, and `moments` for a replay, one every
+    `stride` steps: moments[i] is after step min(i * stride, the last).
     """
     figures = measure(run)
     state = {
@@ -51,13 +53,14 @@ def stage_state(run: Run, *, key: str, recorded: bool = False) -> StageState:
         "status": run.status,
         "strip": strip(run),
         "recorded": recorded,
-        "prompts": [_prompt_text(request.prompt) for request in run.requests],
+        "prompts": [words.prompt_text(request.prompt) for request in run.requests],
         "budgets": [request.max_new_tokens for request in run.requests],
         "side": run.settings.padding_side,
         "batches": [
             {
                 "requests": list(batch.requests),
                 "lengths": list(batch.prompt_lengths),
+                "names": words.column_names(run, batch)._asdict(),
             }
             for batch in run.batches
         ],
@@ -70,29 +73,40 @@ def stage_state(run: Run, *, key: str, recorded: bool = False) -> StageState:
         **moment(run, figures),
     }
     if run.status != "running":
-        state |= {"moments": moments(run), "record": runfile.dumps(run)}
+        every = stride(run)
+        state |= {
+            "stride": every,
+            "moments": moments(run, every=every),
+            "record": runfile.dumps(run),
+        }
     return state
 
 
 def moment(run: Run, figures: Figures) -> dict[str, Any]:
-    """What is said about a run as it stands: heading, tiles, counts of slots, a sentence."""
-    tell = words.so_far if run.status == "running" else words.summary
+    """What is said about a run at the moment of the figures, which may be an earlier one: heading,
+    tiles, counts of slots, a sentence."""
     return {
         "heading": heading(run, figures),
-        "summary": tell(run, figures),
+        "summary": words.sentence(run, figures),
         "tiles": tiles(run, figures),
         "counts": worked_states(figures),
     }
 
 
-def moments(run: Run) -> list[dict[str, Any]]:
-    """The moment after each step, from none to the last, for a replay: each as `changes` against
-    the moment before it."""
+def stride(run: Run) -> int:
+    """From how many steps to how many a replay has a moment: all of them in ordinary runs, fewer
+    where they would take long to make and to send."""
+    steps = len(run.steps)
+    return max(1, ceil(steps / MOST_MOMENTS), ceil(steps * len(run.requests) / MOST_ROWS_TOLD))
+
+
+def moments(run: Run, *, every: int = 1) -> list[dict[str, Any]]:
+    """The moments after 0, every, 2 * every, ... steps and after the last, for a replay: each as
+    `changes` against the moment before it."""
     told: list[dict[str, Any]] = []
     before: dict[str, Any] = {}
-    for k, figures in enumerate(history(run)):
-        over = k == len(run.steps)
-        now = moment(run if over else replace(run, steps=run.steps[:k], status="running"), figures)
+    for figures in history(run, every=every):
+        now = moment(run, figures)
         told.append(changes(before, now))
         before = now
     return told
@@ -106,11 +120,17 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         old = before.get(name)
         if old == value:
             continue
-        if isinstance(value, list) and isinstance(old, list) and isinstance(value[0], dict):
+        if _alike(old, value):
             old, value = _places(old), _places(value)
         both = isinstance(old, dict) and isinstance(value, dict)
         differing[name] = changes(old, value) if both else value
     return differing
+
+
+def _alike(old: Any, new: Any) -> bool:
+    """Whether both are lists of dictionaries, one for one."""
+    lists = isinstance(old, list) and isinstance(new, list) and len(old) == len(new)
+    return lists and all(isinstance(part, dict) for part in (*old, *new))
 
 
 def _places(values: list[Any]) -> dict[str, Any]:
@@ -138,33 +158,24 @@ def _per_batch(run: Run, tell: Callable[[Step], str]) -> list[str]:
     return ["".join(batch) for batch in told]
 
 
-def caption(model: ModelInfo) -> str:
-    """What runs, on one line."""
-    threads = f", {words.plural(model.threads, 'thread')}" if model.device == "CPU" else ""
-    return f"{model.name} · {model.dtype} · {model.device}{threads}"
-
-
 def strip(run: Run) -> str:
     """What ran, how and when, on one line."""
-    rows = run.settings.batch_size
-    batch = "one by one" if run.settings.engine == "serial" else f"batch of {rows}"
-    date = datetime.fromisoformat(run.started_at)
-    return f"{caption(run.model)} · {batch} · {date.day} {date:%b %Y}"
+    return " · ".join([words.caption(run.model), *words.how_and_when(run)])
 
 
 def heading(run: Run, figures: Figures) -> list[str]:
-    """Two phrases: where the run is, and how many rows still work."""
-    step = run.steps[-1] if run.steps else None
-    if run.status != "running":
-        ended = {"done": "Done", "stopped": "Stopped", "error": "Failed"}[run.status]
+    """Two phrases: where the run is at the moment of the figures, and how many rows still work."""
+    step = figures.newest
+    if figures.status != "running":
+        ended = {"done": "Done", "stopped": "Stopped", "error": "Failed"}[figures.status]
         if step is None or len(run.batches) > 1:
             return [ended, ""]
-        if run.status == "done":
+        if figures.status == "done":
             return [f"Done after {words.plural(step.forward, 'step')}", ""]
         return [f"{ended} after step {_step_of(run, step)}", ""]
     if step is None:
         return ["Prefill", "all prompts in one forward"]
-    seated = [row for row in figures.rows if row.batch.index == step.batch]
+    seated = [figures.rows[request] for request in run.batches[step.batch].requests]
     working = sum(row.end is None for row in seated)
     where = f"Batch {step.batch + 1} of {len(run.batches)} · " if len(run.batches) > 1 else ""
     return [
@@ -179,94 +190,62 @@ def _step_of(run: Run, step: Step) -> str:
 
 
 def tiles(run: Run, figures: Figures) -> list[dict[str, Any]]:
-    """The figures above the picture: label, value, unit, note, and the parts of a bar."""
-    kv = figures.kv_bytes
-    scale, unit = words.byte_scale(kv.total)
-    held = {"live": kv.live, "padding": kv.padding, "ended": kv.dead}
-    running = run.status == "running"
+    """The figures above the picture, one for each of TILES: value, unit, note, what a slide shows
+    of the note (`brief`), the parts of a bar, and the formula with these numbers (`worked`)."""
+    running = figures.status == "running"
     waited = ""
     if len(run.batches) > 1 and figures.mean_waited is not None:
         waited = f" · waited {words.seconds(figures.mean_waited)}"
-    timed = [row for row in figures.rows if row.ttft is not None]
-    paced = [row for row in figures.rows if row.tpot is not None]
-    made = [
-        _tile(
-            "Output",
-            words.rate(figures.output_tokens_per_second),
-            "tok/s",
-            f"decode {words.rate(figures.decode_tokens_per_second)} tok/s",
+    decode = f"decode {words.rate(figures.decode_tokens_per_second)}"
+    made = {
+        "output": _tile(
+            words.rate(figures.output_tokens_per_second), "tok/s", f"{decode} tok/s", decode
         ),
-        _timed_tile("First token (TTFT)", figures.mean_ttft, _mean_of(timed) + waited),
-        _timed_tile("Per token (TPOT)", figures.mean_tpot, _mean_of(paced)),
-        _waste_tile("Prompt padding", figures.padding, "padded", "slots", "no prefill yet"),
-        _waste_tile(
-            "Idle while decoding",
+        "ttft": _timed_tile(figures.mean_ttft, figures.timed_rows, waited),
+        "tpot": _timed_tile(figures.mean_tpot, figures.paced_rows),
+        "padding": _waste_tile(figures.padding, "padded", "slots", "no prefill yet", running),
+        "idle": _waste_tile(
             figures.idle,
             "idle",
             "slots so far" if running else "slots",
             "no decode yet" if running else "nothing was decoded",
+            running,
         ),
-        _tile(
-            "KV cache",
-            f"{kv.total / scale:.1f}",
-            unit,
-            " · ".join(f"{name} {part / scale:.1f}" for name, part in held.items()),
-            [
-                [state, round(part / kv.total, 3) if kv.total else 0]
-                for state, part in zip(("active", "padded", "idle"), held.values(), strict=True)
-            ],
-        ),
-    ]
-    return [
-        tile | {"worked": worked} for tile, worked in zip(made, worked_tiles(figures), strict=True)
-    ]
+        "kv": _kv_tile(figures.kv_bytes),
+    }
+    worked = worked_tiles(figures)
+    return [made[key] | {"worked": worked[key]} for key in TILES]
 
 
 def _tile(
-    label: str,
-    value: str,
-    unit: str,
-    note: str,
-    bar: list | None = None,
-    *,
-    brief: str = "",
+    value: str, unit: str, note: str, brief: str, bar: list[list[Any]] | None = None
 ) -> dict[str, Any]:
-    """`brief` is what a slide shows of the note."""
-    return {
-        "label": label,
-        "value": value,
-        "unit": unit,
-        "note": note,
-        "brief": brief,
-        "bar": bar or [],
-    }
+    return {"value": value, "unit": unit, "note": note, "brief": brief, "bar": bar or []}
 
 
-def _timed_tile(label: str, mean: float | None, note: str) -> dict[str, Any]:
+def _timed_tile(mean: float | None, rows: int, more: str = "") -> dict[str, Any]:
     value, _, unit = words.seconds(mean).partition(" ")
-    return _tile(label, value, unit, note)
+    return _tile(value, unit, f"mean of {words.plural(rows, 'row')}{more}", "mean")
 
 
-def _mean_of(rows: list[Row]) -> str:
-    return f"mean of {words.plural(len(rows), 'row')}"
-
-
-def _waste_tile(label: str, waste: Waste, state: str, what: str, none: str) -> dict[str, Any]:
+def _waste_tile(waste: Waste, state: str, what: str, none: str, running: bool) -> dict[str, Any]:
     if waste.fraction is None:
-        return _tile(label, "n/a", "", none, [[state, 0]])
+        return _tile("n/a", "", none, "not yet" if running else "no slots", [[state, 0]])
     value, unit = words.percent(waste, 1).split(" ")
-    return _tile(
-        label,
-        value,
-        unit,
-        words.fraction(waste, what),
-        [[state, round(waste.fraction, 3)]],
-        brief=f"{waste.wasted:,} of {waste.slots:,}",
-    )
+    brief = f"{words.rounded(waste.wasted)} of {words.rounded(waste.slots)}"
+    bar = [[state, round(waste.fraction, 3)]]
+    return _tile(value, unit, words.fraction(waste, what), brief, bar)
 
 
-def _prompt_text(prompt: str | tuple[int, ...]) -> str:
-    return prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
+def _kv_tile(kv: KVBytes) -> dict[str, Any]:
+    scale, unit = words.byte_scale(kv.total)
+    held = {"live": kv.live, "padding": kv.padding, "ended": kv.dead}
+    note = " · ".join(f"{name} {part / scale:.1f}" for name, part in held.items())
+    bar = [
+        [state, round(part / kv.total, 3) if kv.total else 0]
+        for state, part in zip(("active", "padded", "idle"), held.values(), strict=True)
+    ]
+    return _tile(f"{kv.total / scale:.1f}", unit, note, "last step", bar)
 
 
 def _escape(text: str) -> str:

@@ -5,16 +5,16 @@ const presentButton = find("present");
 function setPresenting(on) {
   stage.classList.toggle("bs-presenting", on);
   presentButton.setAttribute("aria-pressed", String(on));
-  presentButton.textContent = on ? "Leave (Esc)" : "Present";
+  setText(presentButton, on ? "Leave (Esc)" : "Present");
   closeAbout();
-  drawPicture();
+  show(view.step);
   (on ? stage : presentButton).focus({ preventScroll: true }); // the controls hide without it
 }
 
 presentButton.addEventListener("click", () => setPresenting(!presenting()));
-document.addEventListener("keydown", (event) => {
-  if (!inSight() || event.ctrlKey || event.metaKey || event.altKey) return;
+onDocument("keydown", (event) => {
+  if (!inSight() || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.closest?.("input:not([type=range]), textarea, select")) return;
-  if (event.key === "p" || event.key === "P") setPresenting(!presenting());
-  else if (event.key === "Escape" && presenting() && about.hidden) setPresenting(false);
+  if (event.key.toLowerCase() === "p") setPresenting(!presenting());
+  else if (event.key === "Escape" && presenting()) setPresenting(false);
 });

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from statistics import median
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from engine.metrics import Figures, Waste, columns, idle_waste, measure, rows
+from engine.metrics import idle_waste, measure, rows
 from engine.run import Run, until
 from viz import words
-from viz.explain import TILES
-from viz.recorded import recorded
-from viz.stage.state import caption
+from viz.recorded import SIZES, recorded
 from viz.story import pictures
+from viz.story.parts import Chapter, Figure, Try
 from viz.story.pictures import Sheet
+from viz.story.telling import (
+    NANO_LLM_SERVE,
+    comparison,
+    generated,
+    growth,
+    idle_formula,
+    limits_table,
+    machine,
+    padding_formula,
+    prompts_table,
+    published_table,
+    scaling,
+    source,
+    step_times,
+    took,
+    weights,
+)
 from viz.story.timetable import continuous_timetable, recorded_timetable
-
-SIZES = (1, 2, 4, 8, 16, 32)
 
 
 class Runs(NamedTuple):
@@ -42,58 +53,6 @@ def recorded_runs() -> Runs:
     )
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A picture for each width of page, what it shows, and what ran."""
-
-    draw: Callable[[Sheet], str]
-    caption: str
-    source: str
-
-
-class Table(NamedTuple):
-    """Numbers beside a picture; the first cell of a row names it."""
-
-    title: str
-    head: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
-
-
-class Try(NamedTuple):
-    """A button that chooses a preset by its key."""
-
-    preset: str
-    label: str
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """`text` holds paragraphs, new words in **asterisks**; `formulas` are lines of their own."""
-
-    title: str
-    text: tuple[str, ...]
-    figures: tuple[Figure, ...]
-    formulas: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
-    tries: tuple[Try, ...] = ()
-
-
-class Published(NamedTuple):
-    """Figures that others published; the page says so."""
-
-    rows: int
-    tokens_per_second: float
-
-
-NANO_LLM_SERVE = (
-    Published(1, 33.1),
-    Published(2, 64.3),
-    Published(4, 131.5),
-    Published(8, 257.3),
-)
-"""nanoLLMServe's benchmark: Qwen3-8B, bf16, one A100."""
-
-
 def chapters(runs: Runs) -> list[Chapter]:
     """The two tutorials in order, from one request after another to what comes next."""
     return [
@@ -115,11 +74,11 @@ def serial(run: Run) -> Chapter:
         title="Serial: one request after another",
         text=(
             "A language model writes one **token** (a word, or a piece of one) per **forward**, "
-            f"and every forward reads all {_weights(run)} of the model. The first forward of a "
+            f"and every forward reads all {weights(run)} of the model. The first forward of a "
             "request reads its prompt and gives the first token: the **prefill**. Each further "
             "one gives one more token: **decode**.",
             f"One after another, {words.plural(count, 'request')} took "
-            f"{words.plural(len(run.steps), 'forward')} and {_time(figures)}: all the weights, "
+            f"{words.plural(len(run.steps), 'forward')} and {took(figures)}: all the weights, "
             f"{len(run.steps)} times, for one token each.",
         ),
         figures=(
@@ -136,7 +95,7 @@ def serial(run: Run) -> Chapter:
                 run,
             ),
         ),
-        tables=(_prompts(run),),
+        tables=(prompts_table(run),),
         tries=(Try("serial", "Run them one by one"),),
     )
 
@@ -150,7 +109,7 @@ def batch(serial: Run, static: Run) -> Chapter:
             "tensor, a **row** each. One forward now gives a token to every row that still "
             "runs, and reads the weights once for all of them.",
             f"The same prompts took {words.plural(len(static.steps), 'forward')} instead of "
-            f"{len(serial.steps)}, and {_time(after)} instead of {_time(before)}.",
+            f"{len(serial.steps)}, and {took(after)} instead of {took(before)}.",
         ),
         figures=(
             _figure(
@@ -159,33 +118,15 @@ def batch(serial: Run, static: Run) -> Chapter:
                 static,
             ),
         ),
-        tables=(
-            Table(
-                "Serial and batch in numbers",
-                ("", "serial", "static batch"),
-                tuple(
-                    (name, told(serial, before), told(static, after))
-                    for name, told in _COMPARED.items()
-                ),
-            ),
-        ),
+        tables=(comparison(serial, static),),
         tries=(Try("tutorial", "Run this batch"),),
     )
 
 
-_COMPARED: dict[str, Callable[[Run, Figures], str]] = {
-    "Forwards": lambda run, _: f"{len(run.steps)}",
-    "New tokens": lambda _, figures: f"{figures.generated_tokens:,}",
-    "Wall time": lambda _, figures: _time(figures),
-    "Output": lambda _, figures: f"{words.rate(figures.output_tokens_per_second)} tok/s",
-    "Time per token (TPOT), mean": lambda _, figures: words.seconds(figures.mean_tpot),
-}
-
-
 def padding(run: Run) -> Chapter:
     waste = measure(run).padding
-    width = _list(batch.padded_length for batch in run.batches)
-    lengths = _list(length for batch in run.batches for length in batch.prompt_lengths)
+    width = words.listing(batch.padded_length for batch in run.batches)
+    lengths = words.listing(length for batch in run.batches for length in batch.prompt_lengths)
     return Chapter(
         title="Padding: the prompts become a rectangle",
         text=(
@@ -211,12 +152,12 @@ def idle(run: Run, straggler: Run) -> Chapter:
     return Chapter(
         title="Idle slots: who has ended keeps the slot",
         text=(
-            f"The rows end at different times, here after {_list(_generated(run))} tokens. A "
-            "**static** batch stays together until its last row has ended, so a row that ends "
-            f"early leaves an **idle** slot: {words.fraction(waste, 'decode slots')}, "
+            f"The rows end at different times, here after {words.listing(generated(run))} "
+            "tokens. A **static** batch stays together until its last row has ended, so a row that "
+            f"ends early leaves an **idle** slot: {words.fraction(waste, 'decode slots')}, "
             f"{words.percent(waste)}. One long answer among short ones, a **straggler**, makes "
             f"it {worse.wasted:,} of {worse.slots:,}, {words.percent(worse)}.",
-            f"Idle slots are not the same as lost time. {_step_times(straggler)} An idle slot "
+            f"Idle slots are not the same as lost time. {step_times(straggler)} An idle slot "
             "is room: another request could have used it.",
         ),
         formulas=(idle_formula(run),),
@@ -228,8 +169,8 @@ def idle(run: Run, straggler: Run) -> Chapter:
             ),
             _figure(
                 lambda sheet, title: pictures.slots_picture(straggler, sheet, title=title),
-                f"One straggler: {words.plural(max(_generated(straggler)), 'token')}, beside "
-                f"rows that end after {_list(sorted(_generated(straggler))[:-1])}.",
+                f"One straggler: {words.plural(max(generated(straggler)), 'token')}, beside "
+                f"rows that end after {words.listing(sorted(generated(straggler))[:-1])}.",
                 straggler,
             ),
         ),
@@ -246,7 +187,7 @@ def queue(run: Run) -> Chapter:
         text=(
             f"{words.plural(len(run.requests), 'request')}, "
             f"{words.plural(run.settings.batch_size, 'slot')}: that makes "
-            f"{_plural(len(run.batches), 'batch', 'batches')}, one after another. No request "
+            f"{words.plural(len(run.batches), 'batch', 'batches')}, one after another. No request "
             "may join a batch under way, so each batch waits for the longest row of the one "
             "before it.",
             f"The last batch **waited** {words.seconds(last.waited)}, while "
@@ -273,7 +214,7 @@ def memory(run: Run) -> Chapter:
         text=(
             "For every token that a row has read or written, the model keeps its keys and "
             "values, the **KV cache**, so as not to compute them again. It grows by one column "
-            f"per forward, a token for every row: here {words.size(_growth(run))} each time.",
+            f"per forward, a token for every row: here {words.size(growth(run))} each time.",
             "Pads are in it too, and so are rows that have ended: they keep what they had, and "
             f"their idle slots add to it. At its peak the cache held {words.size(peak.total)}: "
             f"{words.size(peak.live)} of rows still running, {words.size(peak.padding)} of "
@@ -299,17 +240,17 @@ def limits(sizes: Sequence[Run]) -> Chapter:
         text=(
             f"**Memory**: the cache grows with every row, from {words.size(first.peak_kv_bytes)} "
             f"at {words.plural(few, 'row')} to {words.size(last.peak_kv_bytes)} at {many}, even "
-            f"for {words.plural(max(_generated(sizes[-1])), 'new token')} each.",
+            f"for {words.plural(max(generated(sizes[-1])), 'new token')} each.",
             "**Latency**: a step does the work of all rows, and each of them waits for it. A "
             f"token took {words.seconds(first.mean_tpot)} at {words.plural(few, 'row')} and "
             f"{words.seconds(last.mean_tpot)} at {many}.",
             "**Saturation**: as long as reading the weights takes most of a step, more rows are "
-            f"almost free; once computing does, they are not. {_scaling(sizes)}",
-            f"{_machine(sizes[0])} A large GPU has far more arithmetic for each byte it reads, "
+            f"almost free; once computing does, they are not. {scaling(sizes)}",
+            f"{machine(sizes[0])} A large GPU has far more arithmetic for each byte it reads, "
             "so its line stays straight for longer: "
-            f"nanoLLMServe published {_list(f'{p.tokens_per_second}' for p in NANO_LLM_SERVE)} "
-            f"tok/s for {_list(p.rows for p in NANO_LLM_SERVE)} rows (Qwen3-8B, bf16, one A100; "
-            "published figures, not measured here).",
+            f"nanoLLMServe published {words.listing(p.tokens_per_second for p in NANO_LLM_SERVE)} "
+            f"tok/s for {words.listing(p.rows for p in NANO_LLM_SERVE)} rows (Qwen3-8B, bf16, "
+            "one A100; published figures, not measured here).",
         ),
         figures=(
             _figure(
@@ -318,7 +259,7 @@ def limits(sizes: Sequence[Run]) -> Chapter:
                 *sizes,
             ),
         ),
-        tables=(_limits_table(sizes), _published_table()),
+        tables=(limits_table(sizes), published_table()),
         tries=(Try("same", "Run one prompt many times"),),
     )
 
@@ -350,174 +291,6 @@ def continuous(run: Run) -> Chapter:
     )
 
 
-def padding_formula(run: Run) -> str:
-    """The formula of prompt padding with the numbers of a run."""
-    batches = [batch.prompt_lengths for batch in run.batches]
-    return _waste_formula(TILES["Prompt padding"].formula, batches, measure(run).padding)
-
-
-def idle_formula(run: Run) -> str:
-    """The formula of idle slots with the numbers of a run."""
-    table = rows(run)
-    batches = [[table[index].generated for index in batch.requests] for batch in run.batches]
-    return _waste_formula(TILES["Idle while decoding"].formula, batches, measure(run).idle)
-
-
-def _waste_formula(formula: str, batches: Sequence[Sequence[int]], waste: Waste) -> str:
-    missing = [max(lengths) - length for lengths in batches for length in lengths]
-    areas = [f"{len(lengths)} · {max(lengths)}" for lengths in batches]
-    return (
-        f"{formula} = ({' + '.join(map(str, missing))}) / ({' + '.join(areas)}) = "
-        f"{waste.wasted:,} / {waste.slots:,} = {words.percent(waste)}"
-    )
-
-
 def _figure(draw: Callable[[Sheet, str], str], shown: str, *runs: Run) -> Figure:
     """What is shown also names the picture for those who can't see it."""
-    return Figure(lambda sheet: draw(sheet, shown), shown, _source(*runs))
-
-
-def _source(*runs: Run) -> str:
-    """What ran, how and when, on one line."""
-    if runs[0].settings.engine == "serial":
-        how = "one request after another"
-    elif len(runs) == 1:
-        how = f"static batch, {words.plural(runs[0].settings.batch_size, 'slot')}"
-    else:
-        how = f"static batches of {_list(len(run.requests) for run in runs)}"
-    dates = [datetime.fromisoformat(run.started_at) for run in runs]
-    days = dict.fromkeys(f"{date.day} {date:%b %Y}" for date in dates)
-    return " · ".join([caption(runs[0].model), how, f"recorded {_list(days)}"])
-
-
-def _prompts(run: Run) -> Table:
-    return Table(
-        "The prompts",
-        ("", "prompt", "prompt tokens", "new tokens"),
-        tuple(
-            (
-                str(row.request + 1),
-                _prompt_text(run.requests[row.request].prompt),
-                str(row.prompt_tokens),
-                str(row.generated),
-            )
-            for row in rows(run)
-        ),
-    )
-
-
-def _prompt_text(prompt: str | tuple[int, ...]) -> str:
-    return prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
-
-
-def _limits_table(sizes: Sequence[Run]) -> Table:
-    measured = [(len(run.requests), measure(run)) for run in sizes]
-    one = measured[0][1].output_tokens_per_second or 0
-    return Table(
-        "Measured, in numbers",
-        (
-            "rows",
-            "output, tok/s",
-            f"against {words.plural(measured[0][0], 'row')}",
-            "TPOT",
-            "KV cache",
-        ),
-        tuple(
-            (
-                str(count),
-                words.rate(figures.output_tokens_per_second),
-                _times((figures.output_tokens_per_second or 0), one),
-                words.seconds(figures.mean_tpot),
-                words.size(figures.peak_kv_bytes),
-            )
-            for count, figures in measured
-        ),
-    )
-
-
-def _published_table() -> Table:
-    one = NANO_LLM_SERVE[0]
-    return Table(
-        "Published by nanoLLMServe, not measured here: Qwen3-8B, bf16, one A100",
-        ("rows", "output, tok/s", f"against {words.plural(one.rows, 'row')}"),
-        tuple(
-            (
-                str(point.rows),
-                words.rate(point.tokens_per_second),
-                _times(point.tokens_per_second, one.tokens_per_second),
-            )
-            for point in NANO_LLM_SERVE
-        ),
-    )
-
-
-def _times(value: float, one: float) -> str:
-    return f"{value / one:.1f} ×" if one else "n/a"
-
-
-def _scaling(sizes: Sequence[Run]) -> str:
-    rows_more = len(sizes[-1].requests) / len(sizes[0].requests)
-    first, last = (measure(sizes[at]).output_tokens_per_second or 0 for at in (0, -1))
-    return (
-        f"Output went from {words.rate(first)} to {words.rate(last)} tok/s: "
-        f"{last / first:.1f} times as much for {rows_more:.3g} times the rows."
-    )
-
-
-def _machine(run: Run) -> str:
-    """What kind of machine the curve is from."""
-    if run.model.device != "CPU":
-        return f"This is {run.model.device}."
-    return (
-        f"This is a CPU with {words.plural(run.model.threads, 'thread')}, and its line bends early."
-    )
-
-
-def _step_times(run: Run) -> str:
-    """How long a decode step took while most rows worked, and when the fewest did."""
-    by_rows: dict[int, list[float]] = {}
-    for step in run.steps:
-        if step.phase == "decode":
-            working = sum(token is not None for token in step.tokens)
-            by_rows.setdefault(working, []).append(step.seconds)
-    if len(by_rows) < 2:
-        return ""
-    most, least = max(by_rows), min(by_rows)
-    return (
-        f"In that run, a step took {words.seconds(median(by_rows[most]))} while "
-        f"{words.plural(most, 'row')} worked, and {words.seconds(median(by_rows[least]))} with "
-        f"{least} left (medians)."
-    )
-
-
-def _growth(run: Run) -> int:
-    """Bytes that the last forward of the first batch added to the cache."""
-    steps = columns(run, 0)
-    return steps[-1].kv_bytes.total - steps[-2].kv_bytes.total if len(steps) > 1 else 0
-
-
-def _generated(run: Run) -> list[int]:
-    return [row.generated for row in rows(run)]
-
-
-def _time(figures: Figures) -> str:
-    return words.seconds(figures.wall_seconds)
-
-
-def _weights(run: Run) -> str:
-    """ "135 million weights"."""
-    count = run.model.parameters
-    for scale, name in ((1e9, "billion"), (1e6, "million")):
-        if count >= scale:
-            return f"{count / scale:.3g} {name} weights"
-    return words.plural(count, "weight")
-
-
-def _plural(count: int, one: str, more: str) -> str:
-    return f"{count} {one if count == 1 else more}"
-
-
-def _list(values: Iterable[object]) -> str:
-    """ "10, 30, 5 and 20"."""
-    *most, last = map(str, values)
-    return f"{', '.join(most)} and {last}" if most else last
+    return Figure(lambda sheet: draw(sheet, shown), shown, source(*runs))

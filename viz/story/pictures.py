@@ -9,8 +9,11 @@ from typing import NamedTuple
 from engine.metrics import columns, measure
 from engine.run import Run
 from viz import paint, words
+from viz.areas import memory
 from viz.columns import columns as axis_of
-from viz.story.charts import Point, curve, seats, seconds_axis, timeline
+from viz.grid import gutter
+from viz.story.charts import seats, seconds_axis, timeline
+from viz.story.curve import Point, curve
 from viz.story.timetable import continuous_timetable, recorded_timetable
 from viz.svg import PAGE, Box, picture, text
 from viz.type import fit, text_width
@@ -36,7 +39,7 @@ def slots_picture(run: Run, sheet: Sheet, *, title: str) -> str:
     """Slots over columns, as on the stage."""
     height = axis_of(run).slots * sheet.row + 1.5 * sheet.size
     box = Box(0, 0, sheet.width, height)
-    left = paint.gutter(run, sheet.size, labels=())
+    left = gutter(run, sheet.size, labels=())
     slots = paint.slots(run, box, PAGE, size=sheet.size, left=left)
     return picture(sheet.width, height, slots, title=title)
 
@@ -44,14 +47,14 @@ def slots_picture(run: Run, sheet: Sheet, *, title: str) -> str:
 def memory_picture(run: Run, sheet: Sheet, *, title: str) -> str:
     """The slots, and below them, column for column, what the KV cache held."""
     size = sheet.size
-    left = paint.gutter(run, size)
+    left = gutter(run, size)
     slots = Box(0, 0, sheet.width, axis_of(run).slots * sheet.row + 1.5 * size)
     held = Box(0, slots.bottom + 0.8 * size, sheet.width, 6 * size)
     return picture(
         sheet.width,
         held.bottom + 2,
         paint.slots(run, slots, PAGE, size=size, left=left),
-        paint.memory(run, held, PAGE, size=size, left=left, rows=False),
+        memory(run, held, PAGE, size=size, left=left, rows=False),
         title=title,
     )
 
@@ -94,8 +97,8 @@ def what_it_took(run: Run) -> str:
 def limits_picture(sizes: Sequence[Run], sheet: Sheet, *, title: str) -> str:
     """Output and time per token against the batch size."""
     measured = [(len(run.requests), measure(run)) for run in sizes]
-    output = [Point(rows, figures.output_tokens_per_second or 0) for rows, figures in measured]
-    pace = [Point(rows, 1000 * (figures.mean_tpot or 0)) for rows, figures in measured]
+    output = [Point(rows, figures.output_tokens_per_second) for rows, figures in measured]
+    pace = [Point(rows, 1000 * figures.mean_tpot) for rows, figures in measured]
     height = 17 * sheet.size
     if sheet.wide:
         gap = 2.5 * sheet.size

@@ -10,7 +10,8 @@ from typing import Any
 from viz import paint
 from viz.assets import DataComponent
 from viz.stage.state import LEGEND
-from viz.story.chapters import Chapter, Figure, Runs, Table, Try, chapters, recorded_runs
+from viz.story.chapters import Runs, chapters, recorded_runs
+from viz.story.parts import Chapter, Figure, Table, Try
 from viz.story.pictures import NARROW, WIDE
 from viz.svg import PAGE, Box, element
 

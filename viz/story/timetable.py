@@ -6,7 +6,7 @@ from __future__ import annotations
 from heapq import heapify, heapreplace
 from typing import NamedTuple
 
-from engine.metrics import Waste, columns, rows
+from engine.metrics import Waste, columns_by_batch, rows
 from engine.run import Run
 
 
@@ -35,14 +35,14 @@ def recorded_timetable(run: Run) -> Timetable:
     """As it happened: a batch starts where the one before has ended."""
     generated = [row.generated for row in rows(run)]
     spans, start = [], 0
-    for batch in run.batches:
-        width = len(columns(run, batch.index))
+    for batch, steps in zip(run.batches, columns_by_batch(run), strict=True):
+        width = len(steps)
         for slot, request in enumerate(batch.requests):
             end = start + generated[request]
             spans.append(Span(slot, start, generated[request], request))
             spans.append(Span(slot, end, start + width - end, None))
         start += width
-    return Timetable(_real(spans), _slots(run), start)
+    return Timetable(_real(spans), run.slots, start)
 
 
 def continuous_timetable(run: Run) -> Timetable:
@@ -51,8 +51,7 @@ def continuous_timetable(run: Run) -> Timetable:
     A column is a token of every row, as in the record; what the prefill of a joining request
     costs the others is left out.
     """
-    slots = _slots(run)
-    free = [(0, slot) for slot in range(slots)]
+    free = [(0, slot) for slot in range(run.slots)]
     heapify(free)
     spans = []
     for row in rows(run):
@@ -61,11 +60,7 @@ def continuous_timetable(run: Run) -> Timetable:
         heapreplace(free, (start + row.generated, slot))
     last = max(end for end, _ in free)
     spans += [Span(slot, end, last - end, None) for end, slot in free]
-    return Timetable(_real(spans), slots, last)
-
-
-def _slots(run: Run) -> int:
-    return max(len(batch.requests) for batch in run.batches)
+    return Timetable(_real(spans), run.slots, last)
 
 
 def _real(spans: list[Span]) -> tuple[Span, ...]:

@@ -1,0 +1,31 @@
+"""The page's command line."""
+
+import pytest
+
+from engine.options import limits_of, page_parser
+from engine.requests import Limits
+
+
+def test_without_options_the_limits_are_the_defaults():
+    assert limits_of(page_parser().parse_args([])) == Limits()
+
+
+def test_each_limit_has_an_option():
+    options = "--max-prompts 1 --max-prompt-characters 2 --max-new-tokens 3 --max-batch-size 4"
+    assert limits_of(page_parser().parse_args(options.split())) == Limits(1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "complaint"),
+    [
+        ("--port", "0", "'0' is not a port number"),
+        ("--port", "65536", "'65536' is not a port number"),
+        ("--port", "http", "'http' is not a port number"),
+        ("--max-batch-size", "0", "'0' is not a whole number of at least 1"),
+        ("--max-prompts", "-3", "'-3' is not a whole number of at least 1"),
+    ],
+)
+def test_a_wrong_value_is_said_in_words(capsys, option, value, complaint):
+    with pytest.raises(SystemExit):
+        page_parser().parse_args([f"{option}={value}"])
+    assert complaint in capsys.readouterr().err

@@ -1,0 +1,116 @@
+"""The left column: prompts, presets and settings, Run and Stop, and the notice under them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import gradio as gr
+
+from viz.editor.editor import PromptEditor
+from viz.page.notice import Notice, NoticeKind, notice
+
+
+class Settings(NamedTuple):
+    """A field each for what a run is asked to do besides its prompts and its model."""
+
+    batch_size: Any
+    chat_template: Any
+    ignore_eos: Any
+    temperature: Any
+    top_p: Any
+    top_k: Any
+    seed: Any
+    padding_side: Any
+
+
+class Form(NamedTuple):
+    """The components of the column; `settings` has them in the order of their values."""
+
+    editor: PromptEditor
+    presets: list[gr.Button]
+    model: gr.Dropdown
+    settings: Settings
+    run: gr.Button
+    stop: gr.Button
+    notice: Notice
+
+
+def build_form(
+    *,
+    prompts: list[dict[str, Any]],
+    settings: Sequence[Any],
+    presets: Sequence[str],
+    models: Sequence[str],
+    largest_batch: int,
+    default_budget: int,
+    answer_link: Callable[[str], dict[str, Any]],
+) -> Form:
+    """The column, filled in: `prompts` is the editor's first value, `settings` those of Settings;
+    `presets` and `models` are names to choose from; `answer_link` is the editor's."""
+    first = Settings(*settings)
+    with gr.Column(elem_id="bs-left", scale=0):
+        with gr.Column(elem_id="bs-settings"):
+            editor = PromptEditor(prompts, default_budget=default_budget, answer_link=answer_link)
+            with gr.Row(elem_id="bs-presets"):
+                preset_buttons = [gr.Button(label, size="sm") for label in presets]
+            batch_size = gr.Number(
+                first.batch_size,
+                label="Batch size (slots)",
+                minimum=1,
+                maximum=largest_batch,
+                step=1,
+                elem_classes="bs-inline",
+            )
+            model = gr.Dropdown(
+                list(models), value=models[0], label="Model", elem_classes="bs-inline"
+            )
+            with gr.Row(elem_id="bs-switches"):
+                chat_template = gr.Checkbox(first.chat_template, label="Chat template")
+                ignore_eos = gr.Checkbox(first.ignore_eos, label="Ignore EOS")
+            with gr.Accordion("Sampling, padding side", open=False):
+                padding_side = gr.Radio(
+                    ["left", "right"], value=first.padding_side, label="Padding side"
+                )
+                temperature = _number(first.temperature, "Temperature (0: greedy)", step=0.1)
+                top_p = _number(first.top_p, "Top-p (1: off)", step=0.05)
+                top_k = _number(first.top_k, "Top-k (0: off)", step=1)
+                seed = gr.Textbox(
+                    first.seed, label="Seed", placeholder="drawn anew", elem_classes="bs-inline"
+                )
+        with gr.Row(elem_id="bs-buttons"):
+            run = gr.Button("Run", elem_id="bs-run", variant="primary", scale=2)
+            stop = gr.Button("Stop", elem_id="bs-stop", interactive=False)
+        line = Notice()
+    fields = Settings(
+        batch_size=batch_size,
+        chat_template=chat_template,
+        ignore_eos=ignore_eos,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+        padding_side=padding_side,
+    )
+    return Form(editor, preset_buttons, model, fields, run, stop, line)
+
+
+def _number(value: float, label: str, *, step: float) -> gr.Number:
+    return gr.Number(value, label=label, minimum=0, step=step, elem_classes="bs-inline")
+
+
+def run_outputs(
+    *,
+    stage: dict[str, Any] | None = None,
+    text: str | None = None,
+    kind: NoticeKind = "info",
+    busy: bool | None = None,
+) -> list[Any]:
+    """Values for stage, notice, Run and Stop; what is not given stays as it is."""
+    skip = gr.skip()
+    return [
+        skip if stage is None else stage,
+        skip if text is None else notice(text, kind),
+        skip if busy is None else gr.Button("Running…" if busy else "Run", interactive=not busy),
+        skip if busy is None else gr.Button(interactive=busy),
+    ]

@@ -1,0 +1,22 @@
+"""The notice: one line under the buttons, for progress, the queue, or what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from viz.assets import DataComponent
+
+NoticeKind = Literal["info", "error"]
+
+
+def notice(text: str = "", kind: NoticeKind = "info") -> dict[str, str]:
+    """The value of a Notice."""
+    return {"text": text, "kind": kind}
+
+
+class Notice(DataComponent):
+    """A line of text; an error is announced at once."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(notice(), folder=Path(__file__).parent, name="notice", **options)

@@ -71,8 +71,8 @@ class Page:
                 loading = self.host.loading(model)
                 for message in loading.messages(over, WAIT_SECONDS):
                     yield notice(message)
-                if not over.is_set():
-                    yield notice(self._notes(model))
+                # Gradio says the last value once more at the end, which must not hide what came.
+                yield gr.skip() if over.is_set() else notice(self._notes(model))
             except ModelError as error:
                 yield notice(str(error), "error")
 

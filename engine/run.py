@@ -167,13 +167,14 @@ def until(run: Run, steps: int) -> Run:
             for batch in run.batches
         ),
         steps=kept,
-        texts=_texts_after(run, kept),
+        texts=texts_after(run, kept),
         status="running",
         error=None,
     )
 
 
-def _texts_after(run: Run, steps: tuple[Step, ...]) -> tuple[str, ...]:
+def texts_after(run: Run, steps: tuple[Step, ...]) -> tuple[str, ...]:
+    """What of each answer was readable after these steps."""
     pieces: list[list[str]] = [[] for _ in run.requests]
     for step in steps:
         for request, piece in zip(run.batches[step.batch].requests, step.pieces, strict=True):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from engine.errors import RecordError
 from engine.metrics import rows
-from engine.run import SCHEMA_VERSION, Run
+from engine.run import SCHEMA_VERSION, Run, texts_after
 
 MAX_BYTES = 16 * 2**20
 MAX_REQUESTS = 10_000
@@ -61,7 +61,7 @@ def loads(data: str | bytes) -> Run:
         run = TypeAdapter(Run).validate_json(data, strict=True, extra="forbid")
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        where = ".".join(str(part) for part in first["loc"])[:80] or "the file"
         raise RecordError(f"Not a saved run: {where}: {first['msg']}.") from error
     except (ValueError, RecursionError) as error:
         raise RecordError(f"Not a saved run: {error}.") from error
@@ -110,9 +110,16 @@ def _problems(run: Run) -> Iterator[str]:
             yield f"batch {number} has {len(batch.requests)} of {run.settings.batch_size} slots"
         if len(batch.prompt_ids) != len(batch.requests) or not all(batch.prompt_ids):
             yield f"batch {number} does not have one prompt for each request"
+        if batch.padding_side != run.settings.padding_side:
+            yield f"batch {number} is padded on the other side"
+    if (run.status == "error") != (run.error is not None):
+        yield f"it is called {run.status}, with {'no' if run.error is None else 'an'} error"
     yield from _step_problems(run)
     if (slots := _slots_of_picture(run)) > MAX_SLOTS:
         yield f"its picture has {slots:,} slots, more than {MAX_SLOTS:,}"
+    so_far = texts_after(run, run.steps)
+    if not all(text.startswith(start) for text, start in zip(run.texts, so_far, strict=True)):
+        yield "a text does not begin with what its steps made readable"
     if run.status == "done" and not all(row.end for row in rows(run)):
         yield "it is called done, but rows still run"
 
@@ -157,7 +164,7 @@ def _is_moment(text: str) -> bool:
 
 
 def _step_problems(run: Run) -> Iterator[str]:
-    at, running = (-1, 0), []
+    at, running, clock = (-1, 0), [], 0.0
     for step in run.steps:
         where = f"batch {step.batch}, forward {step.forward}"
         if not any(running) and (step.batch, step.forward) == (at[0] + 1, 1):
@@ -175,6 +182,11 @@ def _step_problems(run: Run) -> Iterator[str]:
             yield f"{where} is called {step.phase}"
         if [token is not None for token in step.tokens] != running:
             yield f"{where}: a slot emits after its end, or skips"
+        if any(end and not run_on for run_on, end in zip(running, step.ends, strict=True)):
+            yield f"{where}: a slot ends twice"
+        if step.started < max(clock, run.batches[step.batch].started):
+            yield f"{where} starts before what comes first"
+        clock = step.started
         running = [run_on and end is None for run_on, end in zip(running, step.ends, strict=True)]
         if any(run_on and step.forward >= n for run_on, n in zip(running, budgets, strict=True)):
             yield f"{where}: a slot runs on past its budget"

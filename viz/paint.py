@@ -7,6 +7,7 @@ viz.theme to colours: LIGHT, DARK, or viz.svg's PAGE for a picture inside the pa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import ceil
 from typing import NamedTuple
 
@@ -125,54 +126,43 @@ def _row_labels(run: Run, grid: Grid, colours: Colours, size: float) -> str:
 
 
 class _Part(NamedTuple):
-    """Columns to be captioned: wordings from long to short, and how many they are, if told."""
+    """Columns to be captioned, and the wordings for it from long to short."""
 
     start: int
     end: int
-    offered: tuple[str, ...]
-    count: int | None
+    offered: list[str]
 
 
 def _captions(run: Run, grid: Grid, colours: Colours, size: float, baseline: float) -> str:
-    """What stands under the columns: the same wording, and counts or none, under every batch."""
-
-    def put(column: int, content: str, anchor: str = "left") -> str:
-        x = grid.x(column)
-        return text(x, baseline, content, size=size, colour=colours["muted"], anchor=anchor)
-
-    named = [(place, column_names(run, place.batch)) for place in grid.axis.places]
-    fresh = [_Part(place.start, place.end, names.new, place.width) for place, names in named]
+    """What stands under the columns: the same wording under every batch."""
+    fresh, prompts = [], []
+    for place in grid.axis.places:
+        names = column_names(run, place.batch)
+        fresh.append(_Part(place.start, place.end, _counted(names.new, place.width)))
+        width = place.batch.padded_length
+        prompts.append(_Part(place.prompt_start, place.prompt_end, _counted(names.prompt, width)))
     told_of_fresh = _wording(fresh, grid, size)
-    # Where nothing is said under the new tokens, what is said under the prompts may reach there.
-    prompts = [
-        _Part(place.prompt_start, place.prompt_end, names.prompt, place.batch.padded_length)
-        if told_of_fresh
-        else _Part(place.prompt_start, place.end, names.prompt, None)
-        for place, names in named
-    ]
-    drawn = ""
-    for parts, told in ((prompts, _wording(prompts, grid, size)), (fresh, told_of_fresh)):
-        for part, (name, count) in zip(parts, told, strict=False):
-            drawn += put(part.start, name)
-            drawn += put(part.end, count, "right") if count else ""
-    return drawn
+    if not told_of_fresh:
+        # What is said under the prompts may reach under the new tokens.
+        ends = [part.end for part in fresh]
+        prompts = [part._replace(end=end) for part, end in zip(prompts, ends, strict=True)]
+    return "".join(
+        text(grid.x(part.start), baseline, name, size=size, colour=colours["muted"])
+        for parts, told in ((prompts, _wording(prompts, grid, size)), (fresh, told_of_fresh))
+        for part, name in zip(parts, told, strict=False)
+    )
 
 
-def _wording(parts: list[_Part], grid: Grid, size: float) -> list[tuple[str, str]]:
-    """(name, count) per part, the longest for which all have room; counts go before long names.
-    [] where nothing fits."""
-    for counted in (True, False):
-        for names in zip(*(part.offered for part in parts), strict=True):
-            counts = [str(part.count) if counted and part.count else "" for part in parts]
-            told = list(zip(names, counts, strict=True))
-            if all(
-                _caption_width(*each, size) <= (part.end - part.start) * grid.column
-                for part, each in zip(parts, told, strict=True)
-            ):
-                return told
+def _counted(names: Iterable[str], count: int) -> list[str]:
+    return [name.format(count) for name in names]
+
+
+def _wording(parts: list[_Part], grid: Grid, size: float) -> list[str]:
+    """A name per part, the longest for which all have room; [] where nothing fits."""
+    for told in zip(*(part.offered for part in parts), strict=True):
+        if all(
+            text_width(name, size) <= (part.end - part.start) * grid.column
+            for part, name in zip(parts, told, strict=True)
+        ):
+            return list(told)
     return []
-
-
-def _caption_width(name: str, count: str, size: float) -> float:
-    between = 1.2 * size if count else 0
-    return text_width(name, size) + between + text_width(count, size)

@@ -42,6 +42,10 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
     return sum(_cluster_width(cluster, bold) for cluster in clusters(text)) * size / 1000
 
 
+LONGEST_LINE = 2_000
+"""Characters that are looked at for a line: no picture has room for as many."""
+
+
 def fit(text: str, size: float, width: float, bold: bool = False) -> str:
     """The text on one line, cut with an ellipsis where it is wider than `width`."""
     return (wrap(" ".join(text.split()), size, width, 1, bold) or [""])[0]
@@ -53,7 +57,7 @@ def wrap(text: str, size: float, width: float, lines: int, bold: bool = False) -
     Lines break at newlines, spaces, between wide East Asian characters, and inside a word that
     has no other place to break.
     """
-    made = _lines(text, size, width, bold)
+    made = _lines(text[: LONGEST_LINE * lines], size, width, bold)
     kept = list(islice(made, lines))
     if kept and next(made, None) is not None:
         kept[-1] = _end_with_ellipsis(kept[-1], size, width, bold)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from engine.metrics import Figures, Row, Waste, padding_waste
-from engine.run import Batch, ModelInfo, Run, Settings
+from engine.run import Batch, ModelInfo, Run
 
 
 def percent(waste: Waste, digits: int = 0) -> str:
@@ -82,17 +82,18 @@ def caption(model: ModelInfo) -> str:
     return f"{model.name} · {model.dtype} · {model.device}{threads}"
 
 
-def batching(settings: Settings) -> str:
-    return "one by one" if settings.engine == "serial" else f"batch of {settings.batch_size}"
+def batching(run: Run) -> str:
+    """How many rows a forward had at most."""
+    return "one by one" if run.settings.engine == "serial" else f"batch of {run.slots}"
 
 
 def how_and_when(run: Run) -> list[str]:
     """["batch of 4", "1 Jan 2025"]."""
-    return [batching(run.settings), date(run.started_at)]
+    return [batching(run), date(run.started_at)]
 
 
 class ColumnNames(NamedTuple):
-    """What stands under the columns of a batch, each from long to short."""
+    """What stands under the columns of a batch, each from long to short; {} is their number."""
 
     prompt: tuple[str, ...]
     new: tuple[str, ...]
@@ -101,13 +102,13 @@ class ColumnNames(NamedTuple):
 def column_names(run: Run, batch: Batch) -> ColumnNames:
     """Of one batch the kinds of its columns; of several, under the prompts, who sits there."""
     if len(run.batches) == 1:
-        prompt = ("prompt tokens, all in one prefill forward", "prompt tokens", "prompt")
+        prompt = ("{} prompt tokens, all in one prefill forward", "{} prompt tokens", "{} tokens")
     else:
         name = f"batch {batch.index + 1}"
         first, last = batch.requests[0] + 1, batch.requests[-1] + 1
         members = f"request {first}" if first == last else f"requests {first}–{last}"
         prompt = (f"{name}: {members}", name)
-    return ColumnNames(prompt, ("new tokens, one forward each", "new tokens"))
+    return ColumnNames(prompt, ("{} new tokens, one forward each", "{} new tokens"))
 
 
 def sentence(run: Run, figures: Figures) -> str:

@@ -24,6 +24,14 @@ def url(lm):
         yield url
 
 
+@pytest.fixture
+def go_on():
+    """Set at the end at the latest, so that no run stays on the device."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
 def prompts_of(page):
     return [area.input_value() for area in page.locator(".bs-rows textarea").all()]
 
@@ -140,8 +148,7 @@ def test_a_link_wins_over_what_was_there_in_a_new_page_and_in_an_open_one(url, o
         expect(page.get_by_label("Prompt 6", exact=True)).to_be_visible()
 
 
-def test_a_link_that_is_opened_during_a_run_leaves_it_alone(open_page, stage_of):
-    go_on = threading.Event()
+def test_a_link_that_is_opened_during_a_run_leaves_it_alone(go_on, open_page, stage_of):
     slow = scripted_lm(
         [token_ids("hello brave new world")],
         before_forward=lambda column: column <= 5 or go_on.wait(60),

@@ -9,7 +9,7 @@ from gradio_client.exceptions import AppError
 from engine import models
 from engine.errors import ModelError
 from engine.shelf import ModelShelf
-from tests.serving import Visitor, rows_of, served_shelf, wait_for
+from tests.serving import Visitor, apply_update, rows_of, served_shelf, wait_for
 from tests.tiny import scripted_lm, token_ids
 
 
@@ -71,14 +71,19 @@ def stuck(monkeypatch):
 
 
 def told(messages):
-    """What each event says, in order, as (event, sentence); None once it is over."""
+    """What a browser makes of each update: (event, the notice's text if it is set, over or not)."""
+    values = {}
     for message, _ in messages:
-        if message["msg"] == "process_generating":
-            texts = [part for part in message["output"]["data"] if "text" in str(part)]
-            yield message["event_id"], str(texts)
-        elif message["msg"] == "process_completed":
+        event, over = message.get("event_id"), message["msg"] == "process_completed"
+        if over:
             assert message["success"], message
-            yield message["event_id"], None
+            values[event] = message["output"]["data"]  # Gradio sends the last value once more
+        elif message["msg"] == "process_generating":
+            values[event] = apply_update(values.get(event, []), message["output"]["data"])
+        else:
+            continue
+        texts = [part["text"] for part in values[event] if "text" in part]
+        yield event, texts[0] if texts else None, over
 
 
 def test_what_a_run_says_is_not_overwritten_by_the_loading_model(stuck):
@@ -86,14 +91,15 @@ def test_what_a_run_says_is_not_overwritten_by_the_loading_model(stuck):
     loading = visitor.send("load", "one")
     with visitor.messages() as messages:
         said = told(messages)
-        assert "Downloading one" in next(text for event, text in said if event == loading)
+        assert next(said)[0] == loading
         visitor.join(rows_of([""], 5), "one")
-        heard = []
-        while sum(text is None for _, text in heard) < 2:
-            heard.append(next(said))
-    assert (loading, None) in heard  # though the model still loads
-    last = [text for _, text in heard if text is not None][-1]
-    assert "Prompt 1 is empty." in last
+        shown, ended = None, set()
+        while len(ended) < 2:
+            event, text, over = next(said)
+            shown = shown if text is None else text
+            ended |= {event} if over else set()
+    assert loading in ended  # though the model still loads
+    assert shown == "Prompt 1 is empty."
 
 
 def test_the_model_chosen_last_is_the_one_that_is_told_about(stuck):
@@ -101,24 +107,24 @@ def test_the_model_chosen_last_is_the_one_that_is_told_about(stuck):
     first = visitor.send("load", "one")
     with visitor.messages() as messages:
         said = told(messages)
-        next(text for event, text in said if event == first)
+        next(said)
         second = visitor.send("load", "two")
-        heard = []
-        while not {first, second} <= {event for event, _ in heard} or (first, None) not in heard:
+        heard = [next(update for update in said if update[0] == second)]
+        while (first, None, True) not in heard:
             heard.append(next(said))
-        after = [next(said) for _ in range(2)]  # it is told anew twice a second
-    assert {event for event, _ in after} == {second}
+        heard += [next(said), next(said)]  # it is told anew twice a second
+    assert {text for _, text, _ in heard} <= {None, "Loading two", "Downloading two"}
+    assert heard[-1] == (second, "Downloading two", False)
 
 
 def test_another_visitor_is_told_on(stuck):
     ann, bob = Visitor(stuck), Visitor(stuck)
-    hers = ann.send("load", "one")
+    ann.send("load", "one")
     with ann.messages() as messages:
         said = told(messages)
         next(said)
         bob.run(rows_of([""], 5), "one")
-        assert all(text is not None for _, text in (next(said), next(said)))
-        assert {event for event, _ in (next(said), next(said))} == {hers}
+        assert [next(said)[1:] for _ in range(3)] == [("Downloading one", False)] * 3
 
 
 def test_a_script_that_stops_before_the_model_is_there_hears_so(stuck):

@@ -1,5 +1,6 @@
 """What the stage asks the server for: runs to show and files to take away, from what it brings."""
 
+from contextlib import ExitStack
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -10,7 +11,7 @@ from tests.unit.paper import WORKED, cut
 from viz.export import FORMATS, TEXTS, export_text, file_name
 from viz.recorded import RECORDINGS
 from viz.slide.sheet import HEIGHT, WIDTH
-from viz.stage.desk import EXPORTS, export_run, open_run, recorded_run
+from viz.stage.desk import EXPORTS, at_most_a_few, export_run, open_run, recorded_run
 
 RECORD = runfile.dumps(WORKED)
 
@@ -85,3 +86,30 @@ def test_the_page_offers_the_same_files_as_the_shell():
     assert [each["note"] for each in drawn] == ["PNG, 1920 × 1080", "PNG, 3840 × 2160"]
     svg = ElementTree.fromstring(export_text(WORKED, "svg"))
     assert (svg.get("width"), svg.get("height")) == (str(WIDTH), str(HEIGHT))
+
+
+def test_the_name_of_a_picture_tells_the_step():
+    asked = {"record": RECORD, "format": "svg", "theme": "light"}
+    assert export_run(asked | {"step": 4})["name"] == file_name(WORKED, "-step4.svg")
+    assert export_run(asked | {"step": 10})["name"] == file_name(WORKED, ".svg")
+
+
+def test_where_many_ask_at_once_the_rest_is_refused_and_soon_served():
+    with ExitStack() as busy:
+        for _ in range(4):
+            busy.enter_context(at_most_a_few())
+        assert open_run({"record": RECORD}) == {
+            "error": "The server is busy with other files: try again in a moment."
+        }
+    assert "state" in open_run({"record": RECORD})
+
+
+def test_a_failure_that_nobody_foresaw_is_a_sentence(monkeypatch, caplog):
+    def fail(*_, **__):
+        raise ZeroDivisionError("by <b>zero</b>")
+
+    monkeypatch.setattr("viz.stage.desk.stage_state", fail)
+    assert open_run({"record": RECORD}) == {
+        "error": "Something went wrong on the server; its log says what."
+    }
+    assert "ZeroDivisionError" in caplog.text

@@ -159,8 +159,8 @@ def test_a_serial_run_has_no_batch_to_speak_of():
 def test_each_batch_says_what_stands_under_its_columns():
     alone, *_ = stage_state(WORKED, key="k")["batches"]
     assert alone["names"] == {
-        "prompt": ("prompt tokens, all in one prefill forward", "prompt tokens", "prompt"),
-        "new": ("new tokens, one forward each", "new tokens"),
+        "prompt": ("{} prompt tokens, all in one prefill forward", "{} prompt tokens", "{} tokens"),
+        "new": ("{} new tokens, one forward each", "{} new tokens"),
     }
     several = stage_state(make_run([[(3, 4), (5, 2)], [(5, 2)]]), key="k")["batches"]
     assert [batch["names"]["prompt"] for batch in several] == [
@@ -180,7 +180,7 @@ def test_tiles_are_those_that_the_stage_explains():
 def test_briefs_are_short_whatever_the_counts():
     run = make_run([[(1, 512)] * 30 + [(512, 16)] * 2])
     briefs = [tile["brief"] for tile in stage_state(run, key="k")["tiles"]]
-    assert briefs[1:] == ["mean", "mean", "15.3k of 16.4k", "992 of 16.4k", "last step"]
+    assert briefs[1:] == ["mean", "mean", "15.3k of 16.4k", "992 of 16.4k", "at the end"]
     assert briefs[0].startswith("decode ")
     before = [tile["brief"] for tile in stage_state(cut(run, 0), key="k")["tiles"]]
     assert before[3:5] == ["not yet", "not yet"]

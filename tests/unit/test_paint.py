@@ -198,10 +198,8 @@ def test_captions_count_the_columns():
         "1",
         "2",
         "3",
-        "prompt tokens, all in one prefill forward",
-        "12",
-        "new tokens, one forward each",
-        "10",
+        "12 prompt tokens, all in one prefill forward",
+        "10 new tokens, one forward each",
     ]
 
 

@@ -120,6 +120,12 @@ def set_at(path, value):
         # Parts that don't fit each other
         (set_at(["schema_version"], 2), "schema version 2"),
         (set_at(["started_at"], "yesterday"), "'yesterday' is no date and time"),
+        (set_at(["batches", 0, "padding_side"], "right"), "padded on the other side"),
+        (set_at(["error"], "odd"), "called done, with an error"),
+        (set_at(["status"], "error"), "called error, with no error"),
+        (set_at(["texts", 0], "B"), "does not begin with"),
+        (set_at(["steps", 5, "ends", 0], "eos"), "ends twice"),
+        (set_at(["steps", 3, "started"], 0.01), "starts before what comes first"),
         (set_at(["requests"], []), "there are no requests"),
         (set_at(["requests", 1, "index"], 5), "not numbered"),
         (set_at(["texts"], ["a", "b"]), "2 texts for 3 requests"),

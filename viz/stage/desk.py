@@ -6,17 +6,24 @@ The server keeps nothing between two questions: the record travels with them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
 from engine import runfile
-from engine.errors import BatchscopeError, RecordError
+from engine.errors import BatchscopeError, RecordError, RequestError
 from engine.run import Run, until
 from viz.export import PNG_SUFFIXES, TEXTS, export_text, file_name
 from viz.recorded import RECORDINGS, recorded
 from viz.slide.sheet import HEIGHT, WIDTH
 from viz.stage.state import stage_state
+
+log = logging.getLogger("batchscope.desk")
+
+_PLACES = threading.BoundedSemaphore(4)
 
 Answer = dict[str, Any]
 Question = dict[str, Any]
@@ -55,17 +62,33 @@ def _answering(answer: Callable[[Question], Answer]) -> Callable[[Any], Answer]:
     @wraps(answer)
     def checked(question: Any) -> Answer:
         try:
-            return answer(question if isinstance(question, dict) else {})
+            with at_most_a_few():
+                return answer(question if isinstance(question, dict) else {})
         except BatchscopeError as error:
             return {"error": str(error)}
+        except Exception:
+            log.exception("a question about a file failed")
+            return {"error": "Something went wrong on the server; its log says what."}
 
     return checked
+
+
+@contextmanager
+def at_most_a_few() -> Iterator[None]:
+    """Work on files keeps few threads busy, or it would keep runs waiting. Raises RequestError
+    where too many ask at once."""
+    if not _PLACES.acquire(blocking=False):
+        raise RequestError("The server is busy with other files: try again in a moment.")
+    try:
+        yield
+    finally:
+        _PLACES.release()
 
 
 @_answering
 def open_run(question: Question) -> Answer:
     """{"record": JSON of a saved run} -> {"state": the stage's value}."""
-    run = _run_of(question)
+    run = finished_run(question.get("record"))
     key = hashlib.sha256(question["record"].encode("utf-8", "replace")).hexdigest()
     return {"state": stage_state(run, key=key)}
 
@@ -85,23 +108,23 @@ def export_run(question: Question) -> Answer:
 
     A picture shows the run as it stood after the step; the other formats hold all of it.
     """
-    run = _run_of(question)
-    step = question.get("step")
-    if question.get("format") == "svg" and type(step) is int and 0 <= step <= len(run.steps):
-        run = until(run, step)
+    run = finished_run(question.get("record"))
+    step, format = question.get("step"), question.get("format")
+    at = ""
+    if format == "svg" and type(step) is int and 0 <= step < len(run.steps):
+        run, at = until(run, step), f"-step{step}"
     text = export_text(
         run,
-        question.get("format"),
+        format,
         theme=question.get("theme"),
         recorded=question.get("recorded") is True,
     )
-    kind = TEXTS[question["format"]]
-    return {"name": file_name(run, kind.suffix), "type": kind.media_type, "text": text}
+    kind = TEXTS[format]
+    return {"name": file_name(run, at + kind.suffix), "type": kind.media_type, "text": text}
 
 
-def _run_of(question: Question) -> Run:
-    """The run that a question brings along; it must be over."""
-    record = question.get("record")
+def finished_run(record: object) -> Run:
+    """The run that a question brings along; it must be over. Raises RecordError."""
     if not isinstance(record, str):
         raise RecordError("Not a saved run: it is not text.")
     run = runfile.loads(record)

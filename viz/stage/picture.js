@@ -228,11 +228,12 @@ function captions() {
     showarrow: false,
     font: { size: letters, color: colour("muted") },
   });
-  const fitting = (texts, width) => texts.find((text) => (text.length * 0.53 + 1) * letters < width * across);
+  const fitting = (names, count, width) =>
+    names.map((name) => name.replace("{}", count)).find((text) => (text.length * 0.53 + 1) * letters < width * across);
   return drawn.places.flatMap(({ batch, spans, split, start }) => {
     const [from, middle, to] = [spans[0][0], split, spans.at(-1)[1]].map(within);
-    const prompt = fitting(batch.names.prompt, middle - from);
-    const fresh = fitting(batch.names.new, to - middle);
+    const prompt = fitting(batch.names.prompt, batch.promptWidth, middle - from);
+    const fresh = fitting(batch.names.new, batch.width, to - middle);
     const afterGap = within(axis === "steps" ? start - 0.5 : split);
     return [...(prompt ? [note(from, prompt)] : []), ...(fresh ? [note(afterGap, fresh)] : [])];
   });

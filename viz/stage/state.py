@@ -211,7 +211,7 @@ def tiles(run: Run, figures: Figures) -> list[dict[str, Any]]:
             "no decode yet" if running else "nothing was decoded",
             running,
         ),
-        "kv": _kv_tile(figures.kv_bytes),
+        "kv": _kv_tile(figures.kv_bytes, running),
     }
     worked = worked_tiles(figures)
     return [made[key] | {"worked": worked[key]} for key in TILES]
@@ -237,7 +237,7 @@ def _waste_tile(waste: Waste, state: str, what: str, none: str, running: bool) -
     return _tile(value, unit, words.fraction(waste, what), brief, bar)
 
 
-def _kv_tile(kv: KVBytes) -> dict[str, Any]:
+def _kv_tile(kv: KVBytes, running: bool) -> dict[str, Any]:
     scale, unit = words.byte_scale(kv.total)
     held = {"live": kv.live, "padding": kv.padding, "ended": kv.dead}
     note = " · ".join(f"{name} {part / scale:.1f}" for name, part in held.items())
@@ -245,7 +245,8 @@ def _kv_tile(kv: KVBytes) -> dict[str, Any]:
         [state, round(part / kv.total, 3) if kv.total else 0]
         for state, part in zip(("active", "padded", "idle"), held.values(), strict=True)
     ]
-    return _tile(f"{kv.total / scale:.1f}", unit, note, "last step", bar)
+    brief = "now" if running else "at the end"
+    return _tile(f"{kv.total / scale:.1f}", unit, note, brief, bar)
 
 
 def _escape(text: str) -> str:

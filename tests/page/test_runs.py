@@ -3,9 +3,11 @@
 import itertools
 import threading
 
+import gradio as gr
 import httpx
 import pytest
 
+from engine import host
 from engine.metrics import measure
 from engine.requests import Limits
 from engine.turns import turns_on
@@ -219,6 +221,28 @@ def test_uploads_are_refused(slow):
     with served(slow) as url:
         answer = httpx.post(f"{url}/gradio_api/upload", files={"files": b"x" * 5_000})
         assert answer.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        ("No GPU was available after 60s.", "No GPU was available after 60s."),
+        ('It is used up. <a href="#">Sign up</a> &amp; go', "It is used up. Sign up & go"),
+    ],
+)
+def test_a_lent_gpu_that_is_refused_is_said_in_its_own_words(monkeypatch, slow, message, sentence):
+    def refused(*_, **__):
+        raise gr.Error(message, print_exception=False)
+        yield
+
+    with served(slow) as url:
+        visitor = Visitor(url)
+        with monkeypatch.context() as patch:
+            patch.setattr(host, "frames", refused)
+            frame = visitor.run(rows_of(["Hi"], 5), "scripted")[-1]
+        assert frame.notice == {"text": sentence, "kind": "error"}
+        assert frame.run_button["interactive"]
+        assert visitor.run(rows_of(["Hi"], 5), "scripted")[-1].stage["status"] == "done"
 
 
 def test_a_failure_that_is_no_text_is_said_all_the_same():

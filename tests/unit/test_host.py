@@ -1,6 +1,7 @@
 """A visitor's run on a host, whose frames are made by hand."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -86,7 +87,9 @@ def test_a_worker_that_ends_without_a_word_is_an_error_in_words(run, shown):
         list(run(*shown))
 
 
-def test_a_run_that_ends_early_is_in_the_log(run, caplog):
+def test_only_a_run_that_ends_early_is_in_the_log(run, caplog):
     caplog.set_level(logging.WARNING, "batchscope.host")
     list(run(WORKED))
-    assert caplog.records == []
+    assert caplog.messages == []
+    list(run(replace(WORKED, status="error", error="Out of memory.")))
+    assert caplog.messages == ["a run ended early: Out of memory."]

@@ -16,6 +16,7 @@ import argparse
 import itertools
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Literal, TypedDict
@@ -26,10 +27,9 @@ from engine.live import ON_ZERO_GPU, WAIT_SECONDS, Waiting
 # isort: split
 import gradio as gr
 
-from engine import runfile
 from engine.errors import ModelError, RequestError
 from engine.host import Host
-from engine.options import limits_of, page_parser
+from engine.options import limits_of, page_options
 from engine.orders import PageSettings, read_link
 from engine.presets import DEFAULT_MODEL, PRESETS, Preset, find_preset
 from engine.requests import DEFAULT_BUDGET, Limits
@@ -37,7 +37,13 @@ from engine.run import PaddingSide, Run
 from engine.shelf import ModelShelf
 from engine.visitors import MAX_RUNS, LatestOnly, StillRunningError
 from viz.assets import allow_assets
-from viz.editor.editor import COPY_LINK, editor_value, link_in, prompts_and_budgets
+from viz.editor.editor import (
+    COPY_LINK,
+    KEEP_SETTINGS,
+    editor_value,
+    link_in,
+    prompts_and_budgets,
+)
 from viz.export import Theme, export_text
 from viz.page.endpoint import add_endpoint
 from viz.page.form import Form, build_form, run_outputs
@@ -45,6 +51,7 @@ from viz.page.notice import notice
 from viz.page.page import CSS_PATHS
 from viz.page.refusal import one_sentence, sentence
 from viz.page.title import TitleLine
+from viz.stage.desk import at_most_a_few, finished_run
 from viz.stage.stage import Stage
 from viz.stage.state import stage_state
 from viz.story.story import Story
@@ -266,8 +273,8 @@ class Endpoints:
             format: svg, html, json, csv, or trace (for Perfetto)
             theme: light or dark
         """
-        with one_sentence():
-            return export_text(runfile.loads(json.dumps(run)), format, theme=theme)
+        with one_sentence(), at_most_a_few():
+            return export_text(finished_run(json.dumps(run)), format, theme=theme)
 
 
 class Demo(gr.Blocks):
@@ -363,7 +370,10 @@ def _connect(page: Page, demo: Demo, form: Form, stage: Stage, story: Story, tab
         page.choose, inputs=[story], outputs=[tabs, *filled_in], api_name="choose", **at_once
     ).success(api_name="run_chosen", **to_run)
     editor.replaced(page.settings_for, inputs=[editor], outputs=[*settings], **at_once)
-    editor.wants_link(None, inputs=[editor, form.model, *settings], js=COPY_LINK, **at_once)
+    order = [editor, form.model, *settings]
+    editor.wants_link(None, inputs=order, js=COPY_LINK, **at_once)
+    changes = [field.change for field in (form.model, *settings)]
+    gr.on(changes, None, inputs=order, js=KEEP_SETTINGS, **at_once)
     editor.linked(page.linked_settings, outputs=[form.model, *settings], **at_once)
 
 
@@ -389,7 +399,7 @@ def main(demo: Demo, shelf: ModelShelf, options: argparse.Namespace) -> None:
     demo.block_thread()
 
 
-options = page_parser().parse_args(None if __name__ == "__main__" else [])
+options = page_options(sys.argv[1:] if __name__ == "__main__" else [])
 shelf = shelf_for(options)
 demo = build_demo(shelf, limits=limits_of(options))
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
+from collections.abc import Sequence
 from dataclasses import fields
 
 from engine.presets import DEFAULT_MODEL
@@ -15,6 +18,15 @@ def add_device_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--dtype", default="auto", choices=["auto", "float32", "bfloat16", "float16"]
     )
+
+
+FLAGS = "BATCHSCOPE_FLAGS"
+
+
+def page_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of `python app.py`, read from the variable BATCHSCOPE_FLAGS too, which a Space
+    can set where it has no command line; arguments win."""
+    return page_parser().parse_args([*shlex.split(os.environ.get(FLAGS, "")), *arguments])
 
 
 def page_parser() -> argparse.ArgumentParser:

@@ -95,6 +95,26 @@ def test_a_reload_keeps_prompts_and_the_settings_that_belong_to_them(url, open_p
         expect(page.get_by_label("Ignore EOS")).not_to_be_checked()
 
 
+def test_a_reload_keeps_what_was_edited_and_the_settings(url, open_page):
+    with open_page(url) as page:
+        page.get_by_label("Prompt 1", exact=True).fill("edited")
+        page.get_by_label("Batch size (slots)").fill("2")
+        page.get_by_label("Batch size (slots)").press("Tab")
+        page.get_by_label("Chat template").check()
+        page.get_by_label("Ignore EOS").uncheck()
+        page.wait_for_function(
+            """() => {
+              const text = sessionStorage.getItem('batchscope-settings');
+              return text && JSON.parse(atob(text)).ignore_eos === false;
+            }"""
+        )
+        page.reload()
+        expect(page.get_by_label("Prompt 1", exact=True)).to_have_value("edited")
+        expect(page.get_by_label("Batch size (slots)")).to_have_value("2")
+        expect(page.get_by_label("Chat template")).to_be_checked()
+        expect(page.get_by_label("Ignore EOS")).not_to_be_checked()
+
+
 def test_bad_input_keeps_what_was_typed_and_the_next_run_works(url, open_page, stage_of):
     with open_page(url) as page:
         stage = stage_of(page)

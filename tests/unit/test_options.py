@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.options import limits_of, page_parser
+from engine.options import limits_of, page_options, page_parser
 from engine.requests import Limits
 
 
@@ -29,3 +29,11 @@ def test_a_wrong_value_is_said_in_words(capsys, option, value, complaint):
     with pytest.raises(SystemExit):
         page_parser().parse_args([f"{option}={value}"])
     assert complaint in capsys.readouterr().err
+
+
+def test_a_space_gives_its_options_in_a_variable_and_arguments_win(monkeypatch):
+    monkeypatch.setenv("BATCHSCOPE_FLAGS", "--model 'a b' --max-prompts 4 --port 7000")
+    options = page_options(["--port", "7001"])
+    assert (options.model, options.max_prompts, options.port) == (["a b"], 4, 7001)
+    monkeypatch.delenv("BATCHSCOPE_FLAGS")
+    assert page_options([]).model is None

@@ -4,6 +4,7 @@ const list = find("rows");
 const box = find("paste-box");
 const pasted = box.querySelector("textarea");
 const KEPT = "batchscope-prompts"; // outlives a reload of this tab, and nothing else
+const KEPT_SETTINGS = "batchscope-settings"; // as the text of a link
 const LINK = "#run="; // prompts stand behind the #, which browsers keep from servers and their logs
 
 function fit(area) {
@@ -99,18 +100,17 @@ function silence() {
 }
 
 // base64url of the order as JSON in UTF-8, as engine/orders.py reads it.
-function addressOf(order) {
+function linkText(order) {
   const bytes = new TextEncoder().encode(JSON.stringify(order));
   const base64 = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
-  const text = base64.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-  // Without location.search: a private Space keeps the visitor's own key there.
-  return `${location.origin}${location.pathname}${LINK}${text}`;
+  return base64.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
 async function copyLink(order) {
   const field = find("link");
   silence();
-  field.value = addressOf(order);
+  // Without location.search: a private Space keeps the visitor's own key there.
+  field.value = `${location.origin}${location.pathname}${LINK}${linkText(order)}`;
   try {
     await navigator.clipboard.writeText(field.value);
     say("Link copied, with these prompts and settings.");
@@ -132,7 +132,12 @@ function takeLink() {
 
 async function openLink(link) {
   if (link === null) return;
-  const { prompts, text, kind } = await server.open_link({ link });
+  const answer = await server.open_link({ link });
+  if (!answer) {
+    history.replaceState(history.state, "", location.pathname + location.search + LINK + link);
+    return say("The server did not answer: reload to open the link.", "error");
+  }
+  const { prompts, text, kind } = answer;
   if (prompts) {
     show(prompts);
     publish();
@@ -173,7 +178,8 @@ find("paste").addEventListener("click", () => togglePaste(box.hidden));
 find("paste-add").addEventListener("click", () => pastePrompts(false));
 find("paste-replace").addEventListener("click", () => pastePrompts(true));
 find("copy-link").addEventListener("click", () => trigger("wants_link"));
-find("editor").addEventListener("order", (event) => copyLink(event.detail));
+find("editor").addEventListener("copy-order", (event) => copyLink(event.detail));
+find("editor").addEventListener("keep-order", (event) => keep(KEPT_SETTINGS, linkText(event.detail)));
 addEventListener("hashchange", function follow() {
   if (element.isConnected) openLink(takeLink());
   else removeEventListener("hashchange", follow); // another page has taken this one's place
@@ -187,12 +193,14 @@ new ResizeObserver(() => list.querySelectorAll("textarea").forEach(fit)).observe
 show(props.value);
 const linked = takeLink();
 const before = kept(KEPT);
+const settings = kept(KEPT_SETTINGS);
 // Not before Gradio has mounted the component: it would put its own first value back.
 setTimeout(() => {
   if (linked !== null) openLink(linked);
   else if (before) {
     show(JSON.parse(before));
     publish();
-    trigger("replaced");
+    if (settings) trigger("linked", { link: settings });
+    else trigger("replaced");
   }
 });

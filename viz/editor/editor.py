@@ -11,8 +11,11 @@ from viz.assets import DataComponent
 
 FOLDER = Path(__file__).parent
 CSS = FOLDER / "editor.css"
-COPY_LINK = (FOLDER / "link.js").read_text(encoding="utf-8")
+_HAND_OVER = (FOLDER / "link.js").read_text(encoding="utf-8")
+COPY_LINK = _HAND_OVER.replace("EVENT", "copy-order")
 """JavaScript for the `wants_link` event: prompts, model and settings -> a link in the clipboard."""
+KEEP_SETTINGS = _HAND_OVER.replace("EVENT", "keep-order")
+"""JavaScript for a change of model or settings: the same -> kept for a reload of this tab."""
 
 
 def editor_value(prompts: Sequence[str], budgets: Sequence[int]) -> list[dict[str, Any]]:
@@ -40,7 +43,8 @@ def link_in(data: object) -> str:
 class PromptEditor(DataComponent):
     """An editable list. `submit` fires on Ctrl+Enter in a prompt, `replaced` when the whole list
     has become another one (pasted, or kept from before a reload), `wants_link` on Copy link, and
-    `linked` when the list has come out of a link, with its text as `event.link`."""
+    `linked` when the list has come out of a link or, with its settings, from before a reload; its
+    text is `event.link`."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-// What Copy link hands to the editor: the page's prompts and settings, by the names of make_order.
+// Hands the page's prompts and settings to the editor, by the names of make_order, in an event of its
+// own: to copy them as a link, or to keep them for a reload.
 (rows, model, batch_size, chat_template, ignore_eos, temperature, top_p, top_k, seed, padding_side) => {
   const typed = rows.filter((row) => row.prompt.trim());
   const order = {
@@ -14,5 +15,5 @@
     seed: seed === "" ? null : seed,
     padding_side,
   };
-  document.querySelector(".bs-editor").dispatchEvent(new CustomEvent("order", { detail: order }));
+  document.querySelector(".bs-editor").dispatchEvent(new CustomEvent("EVENT", { detail: order }));
 }

@@ -1,7 +1,7 @@
 // Runs the stage in a file of its own. `runStage` is the stage's script as a function of what the
 // page gives it; here the value never changes and nobody listens, so there is little to give.
 
-document.querySelector(".bs-file-theme").addEventListener("click", () => {
+document.querySelector(".bs-theme").addEventListener("click", () => {
   document.body.classList.toggle("dark");
 });
 

@@ -18,9 +18,9 @@ from typing import Any
 from engine.run import Run
 from viz import theme as colours
 from viz.assets import PLOTLY_JS, sources
+from viz.page.title import CSS as TITLE_CSS
 from viz.stage import stage
-from viz.stage.state import stage_state
-from viz.words import caption
+from viz.stage.state import stage_state, strip
 
 FOLDER = Path(__file__).parent
 STAGE_FUNCTION = "const runStage = function (element, props, watch, trigger, server) {\n%s\n};\n"
@@ -31,13 +31,13 @@ def offline_html(run: Run, *, theme: colours.Theme = "light", recorded: bool = F
     template, script = sources(stage.FOLDER, "stage", stage.SCRIPTS)
     state = stage_state(run, key="offline", recorded=recorded)
     state.pop("record", None)  # for exports, which a server makes
-    styles = [*stage.CSS, FOLDER / "offline.css"]
+    styles = [TITLE_CSS, *stage.CSS, FOLDER / "offline.css"]
     plotly = _read(PLOTLY_JS)
     start = STAGE_FUNCTION % script + _read(FOLDER / "offline.js")
     return Template(_read(FOLDER / "offline.html")).substitute(
         policy=_policy(plotly, start),
         title=escape(f"{run.model.name}, {run.started_at[:10]} · Batchscope"),
-        caption=escape(caption(run.model)),
+        caption=escape(strip(run)),
         theme="dark" if theme == "dark" else "",
         style="\n".join([colours.css_variables(), *map(_read, styles)]),
         stage=template,

@@ -13,6 +13,8 @@ from engine.static import StaticBatchEngine
 from tests.browser.conftest import ROWS
 from tests.serving import served
 from tests.tiny import EOS, scripted_lm, token_ids
+from tests.unit.pictures import places
+from viz import words
 from viz.recorded import RECORDINGS, recorded
 from viz.slots import slot_states
 from viz.stage.state import moment
@@ -90,6 +92,15 @@ def test_replay_to_step_k_shows_the_run_as_of_k(url, open_page, stage_of, saved)
     with open_page(url) as page:
         stage = stage_of(page)
         open_file(stage, path)
+        assert [
+            {
+                "batch": place["batch"]["index"],
+                "promptStart": place["promptStart"],
+                "start": place["start"],
+                "width": place["batch"]["width"],
+            }
+            for place in stage.evaluate("view.places")
+        ] == places(run)
         steps = random.Random(0).sample(range(1, len(run.steps)), 10)
         for k in [*steps, 0, len(run.steps)]:
             page.locator(".bs-cursor").fill(str(k))
@@ -170,11 +181,18 @@ def test_a_run_under_way_can_not_be_replayed_or_replaced(url, open_page, stage_o
         stage.run()
         stage.wait("value.status === 'running' && view.steps > 2")
         assert page.locator(".bs-cursor").is_disabled()
+        for menu in (".bs-open", ".bs-export"):
+            assert page.locator(menu).evaluate("node => node.inert")
+        key = stage.evaluate("value.key")
         page.locator(".bs-file").set_input_files(saved[1])
+        expect(page.locator(".bs-said")).to_have_text(
+            "A run is under way: stop it, or wait for its end."
+        )
         steps = stage.evaluate("view.steps")
         stage.wait(f"view.steps > {steps}")
         page.get_by_role("button", name="Stop").click()
         stage.wait_for_end("stopped")
+        assert stage.evaluate("value.key") == key
         page.locator(".bs-cursor").fill("2")
         assert page.locator(".bs-state").inner_text() == "running · 2/400"
 
@@ -280,6 +298,29 @@ def test_a_file_that_is_no_run_is_refused_in_one_sentence(
         page.locator(".bs-file").set_input_files(path)
         expect(page.locator(".bs-summary")).to_contain_text(sentence)
         assert stage.evaluate("value.key") == key
+
+
+def test_a_server_that_does_not_answer_is_said(url, chromium):
+    page = chromium.new_page(reduced_motion="reduce")
+    page.goto(url)
+    page.wait_for_function("document.querySelector('.bs-stage')?.batchscope !== undefined")
+    page.route("**/component_server**", lambda route: route.abort())
+    for menu in (".bs-open", ".bs-export"):
+        page.locator(".bs-said").evaluate("node => { node.textContent = ''; }")
+        page.locator(f"{menu} summary").click()
+        page.locator(f"{menu} li button").first.click()
+        expect(page.locator(".bs-said")).to_have_text("The server did not answer.")
+    page.close()
+
+
+def test_at_step_0_memory_is_labelled_in_the_unit_of_its_peak(url, open_page, stage_of):
+    run = recorded(RECORDINGS[0].name)
+    peak = max(step.kv_bytes.total for step in run.steps)
+    with open_page(url) as page:
+        stage = stage_of(page)
+        page.locator(".bs-cursor").fill("0")
+        label = stage.evaluate("plot.layout.yaxis2.ticktext[0]")
+        assert label == f"KV cache<br>{words.size(peak)}"
 
 
 def test_the_recorded_runs_can_be_opened(url, open_page, stage_of):

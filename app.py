@@ -158,7 +158,7 @@ class Page:
             order = read_link(link, self.host.limits)
         except RequestError as error:
             return notice(str(error), "error")
-        said = notice("Filled in from the link: press Run.")
+        said = notice("Filled in: press Run.")
         if order.model not in (None, self._offered(order.model)):
             said = notice(
                 f"The link names the model {order.model!r:.60}, which is not offered here: "

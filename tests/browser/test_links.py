@@ -92,7 +92,7 @@ def test_a_copied_link_opens_the_page_filled_in_and_runs_nothing(url, lm, open_p
         link = copy_link(page)
         assert link.startswith(f"{url}/#run=")
         follow(page, link)
-        page.get_by_text("Filled in from the link: press Run.").wait_for()
+        page.get_by_text("Filled in: press Run.").wait_for()
         assert prompts_of(page) == typed
         assert budgets_of(page) == [str(budget) for budget in range(1, 9)]
         expect_settings(page)
@@ -109,7 +109,7 @@ def test_prompts_never_stand_in_a_request_for_the_page(url, open_page):
         link = copy_link(page)
         page.on("request", lambda request: asked.append(request.url))
         follow(page, link)
-        page.get_by_text("Filled in from the link: press Run.").wait_for()
+        page.get_by_text("Filled in: press Run.").wait_for()
     assert len(asked) > 5
     assert not any("run=" in address for address in asked)
 
@@ -119,9 +119,9 @@ def test_what_is_edited_after_opening_outlives_a_reload(url, open_page, stage_of
         stage_of(page).set_prompts(["from the link"], [5])
         link = copy_link(page)
         follow(page, link)
-        page.get_by_text("Filled in from the link: press Run.").wait_for()
+        page.get_by_text("Filled in: press Run.").wait_for()
         page.get_by_label("Prompt 1", exact=True).fill("edited since")
-        expect(page.get_by_text("Filled in from the link")).to_have_count(0)
+        expect(page.get_by_text("Filled in:")).to_have_count(0)
         page.reload()
         expect(page.get_by_label("Prompt 1", exact=True)).to_have_value("edited since")
 
@@ -141,7 +141,7 @@ def test_a_link_wins_over_what_was_there_in_a_new_page_and_in_an_open_one(url, o
         expect(page.get_by_label("Batch size (slots)")).to_have_value("1")
         assert prompts_of(page) == ["from the link"]
         assert page.url == f"{url}/"
-        said = page.get_by_text("Filled in from the link: press Run.")
+        said = page.get_by_text("Filled in: press Run.")
         expect(said).to_be_visible()
         page.get_by_role("button", name="One straggler").click()
         expect(said).to_have_count(0)
@@ -163,7 +163,7 @@ def test_a_link_that_is_opened_during_a_run_leaves_it_alone(go_on, open_page, st
         stage.wait("value.status === 'running'")
         page.evaluate("link => { location.href = link }", link)
         expect(page.get_by_label("Prompt 1", exact=True)).to_have_value("from the link")
-        page.get_by_text("Filled in from the link: press Run.").wait_for()
+        page.get_by_text("Filled in: press Run.").wait_for()
         expect(page.get_by_label("Batch size (slots)")).to_have_value("1")
         assert stage.evaluate("value.status") == "running"
         expect(page.get_by_role("button", name="Stop")).to_be_enabled()

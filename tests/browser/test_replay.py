@@ -323,6 +323,23 @@ def test_at_step_0_memory_is_labelled_in_the_unit_of_its_peak(url, open_page, st
         assert label == f"KV cache<br>{words.size(peak)}"
 
 
+def test_the_prompts_of_an_opened_run_go_into_the_form(url, open_page, stage_of, saved):
+    run, path = saved
+    with open_page(url) as page:
+        stage = stage_of(page)
+        open_file(stage, path)
+        page.locator(".bs-open summary").click()
+        page.get_by_role("button", name="These prompts in the form").click()
+        page.get_by_text("Filled in: press Run.").wait_for()
+        prompts = page.locator(".bs-rows textarea")
+        expect(page.locator(".bs-badge")).to_have_text("from a file")
+        expect(prompts).to_have_count(len(run.requests))
+        values = prompts.evaluate_all("all => all.map((field) => field.value)")
+        assert values == [request.prompt for request in run.requests]
+        expect(page.get_by_label("Batch size (slots)")).to_have_value("4")
+        expect(page.get_by_label("Token budget of prompt 1")).to_have_value("20")
+
+
 def test_the_recorded_runs_can_be_opened(url, open_page, stage_of):
     with open_page(url) as page:
         stage = stage_of(page)

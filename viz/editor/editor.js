@@ -179,6 +179,7 @@ find("paste-add").addEventListener("click", () => pastePrompts(false));
 find("paste-replace").addEventListener("click", () => pastePrompts(true));
 find("copy-link").addEventListener("click", () => trigger("wants_link"));
 find("editor").addEventListener("copy-order", (event) => copyLink(event.detail));
+find("editor").addEventListener("fill-in", (event) => openLink(linkText(event.detail)));
 find("editor").addEventListener("keep-order", (event) => keep(KEPT_SETTINGS, linkText(event.detail)));
 addEventListener("hashchange", function follow() {
   if (element.isConnected) openLink(takeLink());

@@ -23,7 +23,7 @@ async function openWith(question) {
   if (asked !== question) return; // another was asked for meanwhile
   if (error) return say(error);
   if (!over()) return say(UNDER_WAY);
-  present(state);
+  present({ ...state, opened: true });
   picture.focus({ preventScroll: true });
   if (state.recorded && !still) startPlaying();
 }
@@ -33,6 +33,24 @@ async function openFile(file) {
   if (!over()) return say(UNDER_WAY);
   if (file.size > props.max_bytes) return say(`${file.name} is larger than ${props.max_bytes / 2 ** 20} MiB.`);
   await openWith(server.open_run({ record: await file.text() }));
+}
+
+// Hands the prompts and settings of the run that is shown to the form beside it.
+function fillForm() {
+  const { requests, settings, model } = JSON.parse(run.value.record);
+  const [first] = requests;
+  const order = {
+    prompts: requests.map((request) => request.prompt),
+    max_new_tokens: requests.map((request) => request.max_new_tokens),
+    model: model.name,
+    batch_size: settings.batch_size,
+    chat_template: settings.chat_template,
+    ignore_eos: first.ignore_eos,
+    ...first.sampling,
+    seed: first.seed,
+    padding_side: settings.padding_side,
+  };
+  document.querySelector(".bs-editor").dispatchEvent(new CustomEvent("fill-in", { detail: order }));
 }
 
 async function exportAs({ format, scale, suffix }) {
@@ -111,6 +129,7 @@ if (online) {
       act: () => openWith(server.recorded_run({ name })),
     })),
     { label: "A saved run…", note: "JSON", act: () => fileInput.click() },
+    { label: "These prompts in the form", note: "to run again", act: fillForm },
   ]);
   fillMenu(
     find("export"),

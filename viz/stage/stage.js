@@ -134,8 +134,9 @@ function present(value) {
 // Draws the run as it stood after a step.
 function show(step) {
   view = viewAt(run, step);
-  const { heading, summary, strip, recorded } = view.value;
-  find("badge").hidden = !recorded;
+  const { heading, summary, strip, recorded, opened } = view.value;
+  find("badge").hidden = !recorded && !opened;
+  setText(find("badge"), recorded ? "recorded" : "from a file");
   drawTiles();
   setText(find("heading"), heading[0]);
   setText(find("subheading"), heading[1]);

@@ -210,6 +210,21 @@ def test_presenter_mode(url, open_page, stage_of):
         expect(page.locator("#bs-left")).to_be_visible()
 
 
+@pytest.mark.parametrize("rows", [8, 12])
+def test_a_slide_cuts_no_card_in_two(url, open_page, stage_of, rows):
+    with open_page(url, width=1920, height=1080) as page:
+        stage = stage_of(page)
+        stage.set_prompts([f"prompt {i}" for i in range(rows)], [20] * rows)
+        stage.run()
+        stage.wait_for_end()
+        page.get_by_role("button", name="Present").click()
+        bottom = page.locator(".bs-texts").evaluate("box => box.getBoundingClientRect().bottom")
+        boxes = [card.bounding_box() for card in page.locator(".bs-card").all()]
+        whole = [box for box in boxes if box["y"] + box["height"] <= bottom + 1]
+        assert len(whole) == min(rows, 8 if rows <= 8 else 6)
+        assert all(box["y"] >= bottom - 1 for box in boxes if box not in whole)
+
+
 def test_keys_are_for_the_stage_only_where_it_is_in_sight(url, open_page, stage_of):
     with open_page(url) as page:
         stage = stage_of(page)

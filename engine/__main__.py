@@ -258,9 +258,8 @@ def _show_steps(steps: Iterable[Step]) -> None:
     """One line on a terminal that says how far the run is."""
     tokens = 0
     for step in steps:
-        emitted = sum(token is not None for token in step.tokens)
-        running = emitted - sum(end is not None for end in step.ends)
-        tokens += emitted
+        running = step.active_rows - sum(end is not None for end in step.ends)
+        tokens += step.active_rows
         _show_progress(
             f"batch {step.batch + 1}, {step.phase}, column {step.forward}, "
             f"{plural(running, 'row')} running, {plural(tokens, 'token')}",

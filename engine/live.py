@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -90,11 +90,9 @@ def frames(
             yield Waiting(stream.ahead)
         yield stream.record()
         shown = time.monotonic()
-        try:
+        with suppress(RunError):  # the record, which comes last, says so
             for _ in stream:
                 if time.monotonic() - shown >= FRAME_SECONDS:
                     yield stream.record()
                     shown = time.monotonic()
-        except RunError:
-            pass  # the record says so
         yield stream.record()

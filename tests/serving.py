@@ -13,11 +13,12 @@ from typing import Any
 import httpx
 
 from app import build_demo
-from engine import runfile
+from engine import models, runfile
 from engine.models import LanguageModel
 from engine.requests import Limits
 from engine.run import Run
 from engine.shelf import ModelShelf
+from tests.tiny import scripted_lm, token_ids
 
 DEFAULTS = {
     "batch_size": 4,
@@ -49,6 +50,22 @@ def served_shelf(shelf: ModelShelf, *, limits: Limits | None = None) -> Iterator
         yield url.rstrip("/")
     finally:
         demo.close()
+
+
+@contextmanager
+def served_while_loading(monkeypatch: Any, *, seconds: float) -> Iterator[tuple[str, Any]]:
+    """A page that offers the models "one" and "two" -> its address, and the event that lets them
+    load; it must be set within so many seconds."""
+    go_on = threading.Event()
+
+    def load(name, *, device, dtype, on_progress):
+        on_progress(f"Downloading {name}", None)
+        assert go_on.wait(seconds)
+        return scripted_lm([token_ids("hello")])
+
+    monkeypatch.setattr(models, "load_model", load)
+    with served_shelf(ModelShelf(["one", "two"])) as url:
+        yield url, go_on
 
 
 def rows_of(prompts: list[str], budgets: list[int] | int) -> list[dict[str, Any]]:

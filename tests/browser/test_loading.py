@@ -1,27 +1,15 @@
 """What the page says in a browser while models load."""
 
-import threading
-
 from playwright.sync_api import expect
 
-from engine import models
-from engine.shelf import ModelShelf
-from tests.serving import served_shelf
-from tests.tiny import scripted_lm, token_ids
+from tests.serving import served_while_loading
 
 
 def test_another_model_is_chosen_and_a_run_refused_while_one_loads(
     monkeypatch, open_page, stage_of
 ):
-    go_on = threading.Event()
-
-    def load(name, *, device, dtype, on_progress):
-        on_progress(f"Downloading {name}", None)
-        assert go_on.wait(60)
-        return scripted_lm([token_ids("hello")])
-
-    monkeypatch.setattr(models, "load_model", load)
-    with served_shelf(ModelShelf(["one", "two"])) as url, open_page(url) as page:
+    held = served_while_loading(monkeypatch, seconds=60)
+    with held as (url, go_on), open_page(url) as page:
         notice = page.locator(".bs-notice")
         expect(notice).to_have_text("Downloading one")
         for name in ("two", "one", "two"):

@@ -4,11 +4,10 @@ import pytest
 
 from engine import runfile
 from engine.presets import PRESETS
+from tests.browser.cells import picture_after
 from tests.browser.conftest import ROWS
 from tests.serving import served
-from viz.slots import slot_states
 
-CODES = {"active": 1, "padded": 2, "idle": 3, "empty": None}
 PROMPTS = (
     "What is the capital of France?",
     "Name three fruits.",
@@ -23,24 +22,9 @@ def url(default_lm):
         yield url
 
 
-def expected_picture(run, view):
-    """z as the record says, laid out on the columns that the page chose."""
-    picture = [[None] * view["columns"] for _ in range(view["slots"])]
-    for place, states in zip(view["places"], slot_states(run), strict=True):
-        for slot, prompt in enumerate(states.prefill):
-            for column, state in enumerate(prompt):
-                picture[slot][place["promptStart"] + column] = CODES[state]
-            for column, state in enumerate(states.generation[slot]):
-                picture[slot][place["start"] + column] = CODES[state]
-    return picture
-
-
 def check_against_record(stage, run):
-    view = stage.evaluate(
-        "({columns: plot.data[0].z[0].length, slots: view.slots, places: view.places, "
-        "z: plot.data[0].z})"
-    )
-    assert view["z"] == expected_picture(run, view)
+    z, places = stage.evaluate("[plot.data[0].z, view.places]")
+    assert z == picture_after(run, len(run.steps), places)
     cards = stage.page.locator(".bs-text")
     assert [cards.nth(i).evaluate("node => node.textContent") for i in range(cards.count())] == [
         *run.texts

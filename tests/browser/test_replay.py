@@ -10,16 +10,15 @@ from engine.metrics import measure
 from engine.requests import make_requests
 from engine.run import until
 from engine.static import StaticBatchEngine
+from tests.browser.cells import picture_after
 from tests.browser.conftest import ROWS
 from tests.serving import served
 from tests.tiny import EOS, scripted_lm, token_ids
 from tests.unit.pictures import places
 from viz import words
 from viz.recorded import RECORDINGS, recorded
-from viz.slots import slot_states
 from viz.stage.state import moment
 
-CODES = {"planned": 0, "active": 1, "padded": 2, "idle": 3, "empty": None}
 TEXT = token_ids("the quick brown fox jumps over the lazy dog")
 SHOWN = """(() => {
   const text = (name) => [...document.querySelectorAll(name)].map((node) => node.textContent);
@@ -64,27 +63,6 @@ def open_file(stage, path):
     stage.expect_another()
     stage.page.locator(".bs-file").set_input_files(path)
     stage.wait("true")
-
-
-def picture_after(run, k, places):
-    """The cells of the whole run; those that step k has not reached are planned."""
-    now = until(run, k)
-    reached = [sum(step.batch == batch.index for step in now.steps) for batch in run.batches]
-    last = places[-1]
-    columns = last["start"] + last["batch"]["width"]
-    slots = max(len(batch.requests) for batch in run.batches)
-    cells = [[None] * columns for _ in range(slots)]
-    for place, states, done in zip(places, slot_states(run), reached, strict=True):
-        for slot, row in enumerate(cells):
-            for column, state in enumerate(states.prefill[slot]):
-                row[place["promptStart"] + column] = state if done else later(state)
-            for column, state in enumerate(states.generation[slot]):
-                row[place["start"] + column] = state if column < done else later(state)
-    return [[None if state is None else CODES[state] for state in row] for row in cells]
-
-
-def later(state):
-    return "empty" if state == "empty" else "planned"
 
 
 def test_replay_to_step_k_shows_the_run_as_of_k(url, open_page, stage_of, saved):

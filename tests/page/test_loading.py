@@ -9,7 +9,14 @@ from gradio_client.exceptions import AppError
 from engine import models
 from engine.errors import ModelError
 from engine.shelf import ModelShelf
-from tests.serving import Visitor, apply_update, rows_of, served_shelf, wait_for
+from tests.serving import (
+    Visitor,
+    apply_update,
+    rows_of,
+    served_shelf,
+    served_while_loading,
+    wait_for,
+)
 from tests.tiny import scripted_lm, token_ids
 
 
@@ -57,15 +64,7 @@ def test_stop_while_the_model_loads(monkeypatch):
 @pytest.fixture
 def stuck(monkeypatch):
     """A page whose models load until the test is over."""
-    go_on = threading.Event()
-
-    def load(name, *, device, dtype, on_progress):
-        on_progress(f"Downloading {name}", None)
-        assert go_on.wait(20)
-        return scripted_lm([token_ids("hello")])
-
-    monkeypatch.setattr(models, "load_model", load)
-    with served_shelf(ModelShelf(["one", "two"])) as url:
+    with served_while_loading(monkeypatch, seconds=20) as (url, go_on):
         yield url
         go_on.set()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -37,7 +38,8 @@ class Order:
 
 class PageSettings(NamedTuple):
     """The settings that the page shows, in its order: arguments of `make_order`, but for `seed`,
-    which is text there, and drawn where it is empty."""
+    which is text there, and drawn where it is empty, and `stop`, which is text with a stop string
+    on each line."""
 
     batch_size: int
     chat_template: bool = True
@@ -47,6 +49,10 @@ class PageSettings(NamedTuple):
     top_k: int = 0
     seed: str = ""
     padding_side: PaddingSide = "left"
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    min_new_tokens: int = 0
+    stop: str = ""
 
     @classmethod
     def of_preset(cls, preset: Preset) -> PageSettings:
@@ -78,11 +84,35 @@ class PageSettings(NamedTuple):
             first.sampling.top_k,
             "" if order.seed is None else str(order.seed),
             order.padding_side,
+            first.sampling.min_p,
+            first.sampling.repetition_penalty,
+            first.min_new_tokens,
+            stop_text(first.stop),
         )
 
     def asked(self) -> dict[str, Any]:
         """As arguments of `make_order`."""
-        return self._asdict() | {"seed": None if self.seed == "" else self.seed}
+        return self._asdict() | {
+            "seed": None if self.seed == "" else self.seed,
+            "stop": stop_strings(self.stop),
+        }
+
+
+def stop_text(stop: Sequence[str]) -> str:
+    """Stop strings as the page shows them: one a line, a line break inside one as \\n."""
+    return "\n".join(text.replace("\\", "\\\\").replace("\n", "\\n") for text in stop)
+
+
+def stop_strings(text: object) -> object:
+    """The inverse of `stop_text`; blank lines are skipped. What is no text is passed on, for
+    `make_requests` to refuse."""
+    if not isinstance(text, str):
+        return text
+    lines = [line for line in text.split("\n") if line]
+    return [
+        re.sub(r"\\([n\\])", lambda found: {"n": "\n"}.get(found[1], found[1]), line)
+        for line in lines
+    ]
 
 
 def make_order(
@@ -99,6 +129,10 @@ def make_order(
     top_k: int = 0,
     seed: int | None = None,
     padding_side: PaddingSide = "left",
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    min_new_tokens: int = 0,
+    stop: str | Sequence[str] = (),
 ) -> Order:
     """Check all that a visitor gave, of whatever type it is; `batch_size` None is one batch, as
     far as the limit allows. Raises RequestError."""
@@ -110,8 +144,12 @@ def make_order(
         temperature=temperature,
         top_p=top_p,
         top_k=top_k,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
         seed=seed,
         ignore_eos=ignore_eos,
+        min_new_tokens=min_new_tokens,
+        stop=stop,
         limits=limits,
     )
     one_batch = min(len(prompts), limits.batch_size)

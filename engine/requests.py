@@ -15,16 +15,23 @@ from engine.run import PaddingSide, Request, Sampling
 LARGEST = 10**15
 DEFAULT_BUDGET = 32
 """New tokens of a prompt that names no number."""
+MAX_STOPS = 8
+MAX_STOP_CHARACTERS = 100
+PENALTIES = (0.1, 10.0)
+"""Repetition penalties that keep every logit finite."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one run may ask for. The model's own context is checked by the engine."""
+    """What one run may ask for, for how long it may have the device (seconds), and how many runs
+    may be under way or wait. The model's own context is checked by the engine."""
 
     prompts: int = 64
     prompt_characters: int = 8_000
     new_tokens: int = 512
     batch_size: int = 32
+    run_seconds: int = 300
+    runs: int = 21
 
 
 def make_requests(
@@ -34,14 +41,18 @@ def make_requests(
     temperature: float = 0.0,
     top_p: float = 1.0,
     top_k: int = 0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
     seed: int | None = None,
     ignore_eos: bool = False,
+    min_new_tokens: int = 0,
+    stop: str | Sequence[str] = (),
     limits: Limits | None = None,
 ) -> list[Request]:
     """One Request per prompt (text or token ids); `max_new_tokens` is one number or one each.
 
-    `seed` None draws one, so that the record can always be run again. Raises RequestError,
-    naming the prompt (counted from 1) and the limit.
+    `seed` None draws one, so that the record can always be run again. `stop` is one stop string
+    or several. Raises RequestError, naming the prompt (counted from 1) and the limit.
     """
     if isinstance(prompts, str):
         raise RequestError("Prompts must be a list, not one text.")
@@ -49,8 +60,12 @@ def make_requests(
         raise RequestError("There are no prompts: enter at least one.")
     if limits and len(prompts) > limits.prompts:
         raise RequestError(f"{len(prompts)} prompts: the limit is {limits.prompts}.")
-    sampling = _sampling(temperature, top_p, top_k)
+    sampling = _sampling(temperature, top_p, top_k, min_p, repetition_penalty)
     ignore_eos = check_flag(ignore_eos, "Ignore EOS")
+    least = whole_number(min_new_tokens, "The least number of new tokens")
+    if least < 0:
+        raise RequestError(f"The least number of new tokens must be 0 or more, not {least}.")
+    stop = _stop_strings(stop)
     seed = secrets.randbelow(2**32) if seed is None else whole_number(seed, "The seed")
     budgets = _budgets(max_new_tokens, len(prompts))
     requests = []
@@ -68,7 +83,11 @@ def make_requests(
             raise RequestError(
                 f"{name}: the token budget is {budget:,}, the limit is {limits.new_tokens:,}."
             )
-        requests.append(Request(index, prompt, budget, sampling, seed, ignore_eos))
+        if least > budget:
+            raise RequestError(
+                f"{name}: at least {least:,} new tokens do not fit its token budget of {budget:,}."
+            )
+        requests.append(Request(index, prompt, budget, sampling, seed, ignore_eos, least, stop))
     return requests
 
 
@@ -144,17 +163,49 @@ def _budgets(max_new_tokens: int | Sequence[int], prompts: int) -> Sequence[int]
     return [max_new_tokens] * prompts
 
 
-def _sampling(temperature: object, top_p: object, top_k: object) -> Sampling:
+def _stop_strings(stop: object) -> tuple[str, ...]:
+    listed = (stop,) if isinstance(stop, str) else stop
+    if not isinstance(listed, Sequence) or not all(isinstance(text, str) for text in listed):
+        raise RequestError("Stop strings must be a list of texts.")
+    if len(listed) > MAX_STOPS:
+        raise RequestError(f"{len(listed)} stop strings: the limit is {MAX_STOPS}.")
+    for number, text in enumerate(listed, 1):
+        if not text:
+            raise RequestError(f"Stop string {number} is empty.")
+        if len(text) > MAX_STOP_CHARACTERS:
+            raise RequestError(
+                f"Stop string {number} has {len(text):,} characters: the limit is "
+                f"{MAX_STOP_CHARACTERS}."
+            )
+        if not _is_unicode(text):
+            raise RequestError(
+                f"Stop string {number} is not Unicode text: it has half of a surrogate pair."
+            )
+    return tuple(listed)
+
+
+def _sampling(
+    temperature: object, top_p: object, top_k: object, min_p: object, repetition_penalty: object
+) -> Sampling:
     temperature = _number(temperature, "The temperature")
     top_p = _number(top_p, "Top-p")
     top_k = whole_number(top_k, "Top-k")
+    min_p = _number(min_p, "Min-p")
+    penalty = _number(repetition_penalty, "The repetition penalty")
     if temperature < 0:
         raise RequestError(f"The temperature must be 0 (greedy) or more, not {temperature:g}.")
     if not 0 < top_p <= 1:
         raise RequestError(f"Top-p must be above 0 and at most 1, not {top_p:g}.")
     if top_k < 0:
         raise RequestError(f"Top-k must be 0 (off) or more, not {top_k}.")
-    return Sampling(temperature, top_p, top_k)
+    if not 0 <= min_p <= 1:
+        raise RequestError(f"Min-p must be from 0 (off) to 1, not {min_p:g}.")
+    if not PENALTIES[0] <= penalty <= PENALTIES[1]:
+        raise RequestError(
+            f"The repetition penalty must be from {PENALTIES[0]:g} to {PENALTIES[1]:g} (1: off), "
+            f"not {penalty:g}."
+        )
+    return Sampling(temperature, top_p, top_k, min_p, penalty)
 
 
 def _number(value: object, name: str) -> float:

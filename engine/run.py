@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Phase = Literal["prefill", "decode"]
 PaddingSide = Literal["left", "right"]
@@ -15,16 +15,23 @@ Status = Literal["running", "done", "stopped", "error"]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a row picks its next token. Temperature 0 is greedy; top_k 0 and top_p 1 are off."""
+    """How a row picks its next token. Temperature 0 is greedy; top_p 1, top_k 0, min_p 0 and
+    repetition_penalty 1 are off. The penalty counts the row's own prompt and answer, no pads."""
 
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
 
 
 @dataclass(frozen=True)
 class Request:
-    """One prompt (text or token ids) and what may be generated for it."""
+    """One prompt (text or token ids) and what may be generated for it.
+
+    Neither an end token nor a stop string ends the row before `min_new_tokens`. A text that
+    contains one of `stop` ends there, without it.
+    """
 
     index: int
     prompt: str | tuple[int, ...]
@@ -32,6 +39,8 @@ class Request:
     sampling: Sampling = Sampling()
     seed: int = 0
     ignore_eos: bool = False
+    min_new_tokens: int = 0
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,8 @@ class Step:
     `tokens[s]` is the id that slot s emitted, None once it had ended; `pieces[s]` the text
     that became readable with it ("" while the bytes of a character are incomplete); `ends[s]`
     why slot s ended with this token. `started` is in seconds since the start of the run, and
-    `seconds` lasts until the tokens were on the host.
+    `seconds` lasts until the tokens were on the host, read as text. `device_seconds` is what the
+    forward and the sampling took on a CUDA device; None where the clock of the host says it all.
     """
 
     batch: int
@@ -94,6 +104,7 @@ class Step:
     started: float
     seconds: float
     kv_bytes: KVBytes
+    device_seconds: float | None = None
 
     @property
     def active_rows(self) -> int:
@@ -108,7 +119,12 @@ class Step:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What ran: enough to caption a picture and to run it again."""
+    """What ran: enough to caption a picture and to run it again.
+
+    `dtype` is that of the weights, `kv_dtype` that of the cache; `kv_bytes_per_token` is what a
+    token holds in the cache as long as it is inside every sliding window. Both are None in
+    records of version 1.
+    """
 
     name: str
     revision: str | None
@@ -119,6 +135,8 @@ class ModelInfo:
     threads: int
     torch: str
     transformers: str
+    kv_dtype: str | None = None
+    kv_bytes_per_token: int | None = None
 
 
 @dataclass(frozen=True)
@@ -133,7 +151,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that happened, in plain data. `texts[i]` is the answer to request i so far."""
+    """Everything that happened, in plain data. `texts[i]` is the answer to request i so far.
+
+    `queued_seconds` is how long the run stood in line before it started. `kv_estimate` is what
+    the KV cache was said to hold at most, in bytes, before the run; None if nothing was said.
+    """
 
     model: ModelInfo
     settings: Settings
@@ -144,6 +166,8 @@ class Run:
     started_at: str
     status: Status
     error: str | None = None
+    queued_seconds: float = 0.0
+    kv_estimate: int | None = None
     schema_version: int = SCHEMA_VERSION
 
     @property

@@ -13,6 +13,9 @@ from engine.errors import RecordError
 from engine.metrics import rows
 from engine.run import SCHEMA_VERSION, Run, texts_after
 
+READABLE = range(1, SCHEMA_VERSION + 1)
+"""Schema versions. Version 2 added fields, which have defaults."""
+
 MAX_BYTES = 16 * 2**20
 MAX_REQUESTS = 10_000
 MAX_BATCH_SIZE = 10_000
@@ -72,8 +75,10 @@ def loads(data: str | bytes) -> Run:
 
 def _check_version(parsed: object) -> None:
     version = parsed.get("schema_version") if isinstance(parsed, dict) else None
-    if version != SCHEMA_VERSION:
-        raise ValueError(f"schema version {version!r:.20}, this program reads {SCHEMA_VERSION}")
+    if not isinstance(version, int) or version not in READABLE:
+        raise ValueError(
+            f"schema version {version!r:.20}, this program reads {READABLE[0]} to {READABLE[-1]}"
+        )
 
 
 def _refuse_constant(name: str) -> float:

@@ -29,6 +29,10 @@ DEFAULTS = {
     "top_k": 0,
     "seed": "",
     "padding_side": "left",
+    "min_p": 0,
+    "repetition_penalty": 1,
+    "min_new_tokens": 0,
+    "stop": "",
 }
 
 

@@ -279,7 +279,7 @@ def test_kaleido_draws_the_slide_at_its_size(scale, size):
     ("content", "sentence"),
     [
         (None, "missing.json is not a file."),
-        ("{}", "Not a saved run: schema version None, this program reads 1."),
+        ("{}", "Not a saved run: schema version None, this program reads 1 to 2."),
         ("<html>", "Not a saved run: "),
     ],
 )

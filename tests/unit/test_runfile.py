@@ -55,7 +55,7 @@ def test_c12_a_saved_run_is_strict_json():
         raise AssertionError(f"{constant} in the file")
 
     text = runfile.dumps(make_run([[(3, 1), (5, 1)]]))
-    assert json.loads(text, parse_constant=refuse)["schema_version"] == 1
+    assert json.loads(text, parse_constant=refuse)["schema_version"] == 2
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
@@ -118,7 +118,7 @@ def set_at(path, value):
         (set_at(["batches"], None), "batches"),
         (set_at(["settings", "padding_side"], "top"), "padding_side"),
         # Parts that don't fit each other
-        (set_at(["schema_version"], 2), "schema version 2"),
+        (set_at(["schema_version"], 3), "schema version 3"),
         (set_at(["started_at"], "yesterday"), "'yesterday' is no date and time"),
         (set_at(["batches", 0, "padding_side"], "right"), "padded on the other side"),
         (set_at(["error"], "odd"), "called done, with an error"),

@@ -71,7 +71,7 @@ def test_run_prints_texts_figures_and_bars_and_saves_the_record(shell, tmp_path)
     assert f"saved {path}" in err
     run = runfile.load(path)
     assert run.texts == ("hello", "hi")
-    assert json.loads(path.read_text())["schema_version"] == 1
+    assert json.loads(path.read_text())["schema_version"] == 2
 
 
 def test_a_preset_brings_its_budgets_and_settings(shell, tmp_path):

@@ -52,7 +52,11 @@ def test_without_a_step_that_was_the_picture_shows_the_end(step):
     [
         (open_run, None, "Not a saved run: it is not text."),
         (open_run, {"record": 5}, "Not a saved run: it is not text."),
-        (open_run, {"record": "{}"}, "Not a saved run: schema version None"),
+        (
+            open_run,
+            {"record": "{}"},
+            "Not a saved run: schema version None, this program reads 1 to 2.",
+        ),
         (recorded_run, {"name": "../x"}, "There is no recorded run '../x'."),
         (recorded_run, {"name": ["tutorial"]}, "There is no recorded run ['tutorial']."),
         (export_run, {"format": "svg"}, "Not a saved run: it is not text."),

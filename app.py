@@ -11,31 +11,38 @@ import os
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+# Gradio's own statistics of events, which nobody sees here, would grow with each of them.
+os.environ.setdefault("GRADIO_ANALYTICS_MAX_EVENTS", "1")
+os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", str(10**9))
 
 import argparse
 import itertools
 import json
-import logging
 import sys
+import threading
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any, Literal, TypedDict
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 # Before anything that brings torch, which ZeroGPU changes.
 from engine.live import ON_ZERO_GPU, WAIT_SECONDS, Waiting
 
 # isort: split
 import gradio as gr
+from starlette.middleware import Middleware
 
 from engine.errors import ModelError, RequestError
 from engine.host import Host
+from engine.logs import start_log
 from engine.options import limits_of, page_options
-from engine.orders import PageSettings, read_link
+from engine.orders import Order, PageSettings, make_order, read_link
 from engine.presets import DEFAULT_MODEL, PRESETS, Preset, find_preset
+from engine.promptfile import MAX_BYTES, SUFFIXES, read_prompts, shown_name
 from engine.requests import DEFAULT_BUDGET, Limits
 from engine.run import PaddingSide, Run
 from engine.shelf import ModelShelf
-from engine.visitors import MAX_RUNS, LatestOnly, StillRunningError
+from engine.turns import turns_on
+from engine.visitors import LatestOnly, StillRunningError
 from viz.assets import allow_assets
 from viz.editor.editor import (
     COPY_LINK,
@@ -46,11 +53,14 @@ from viz.editor.editor import (
 )
 from viz.export import Theme, export_text
 from viz.page.endpoint import add_endpoint
+from viz.page.forecast import forecast_sentence
 from viz.page.form import Form, build_form, run_outputs
+from viz.page.guard import Guard
 from viz.page.notice import notice
 from viz.page.page import CSS_PATHS
 from viz.page.refusal import one_sentence, sentence
 from viz.page.title import TitleLine
+from viz.page.waiting import place_in_line
 from viz.stage.desk import at_most_a_few, finished_run
 from viz.stage.stage import Stage
 from viz.stage.state import stage_state
@@ -58,7 +68,12 @@ from viz.story.story import Story
 from viz.theme import FONT, css_variables
 from viz.words import plural
 
+if TYPE_CHECKING:
+    from engine.models import LanguageModel
+
 run_numbers = itertools.count(1)
+PATIENCE = 1.0
+"""Seconds that a forecast waits for others before there is none."""
 
 ExportFormat = Literal["svg", "html", "json", "csv", "trace"]
 
@@ -69,6 +84,8 @@ class Page:
     def __init__(self, host: Host) -> None:
         self.host = host
         self._loads = LatestOnly()
+        self._loaded: dict[str, LanguageModel] = {}
+        self._forecasts = threading.BoundedSemaphore(2)  # they tokenise, beside a run
 
     def load(self, request: gr.Request, model: str) -> Iterator[dict[str, str]]:
         """Say how far the model is until it is there -> notice. The visitor's next choice of a
@@ -112,8 +129,12 @@ class Page:
                     )
                     drawn = True
                 elif isinstance(frame, Waiting):
-                    ahead = plural(frame.ahead, "run")
-                    yield run_outputs(text=f"Waiting: {ahead} before yours.", busy=True)
+                    place = place_in_line(
+                        ahead=frame.ahead,
+                        waited=frame.seconds,
+                        run_seconds=self.host.limits.run_seconds,
+                    )
+                    yield run_outputs(text=place, busy=True)
                 elif frame is None:
                     yield run_outputs(text="Stopped.", busy=False)
                 else:
@@ -177,13 +198,76 @@ class Page:
             order = read_link(link_in(event._data), self.host.limits)
         return [self._offered(order.model), *PageSettings.of_order(order)]
 
+    def answer_file(self, name: str, data: bytes) -> dict[str, Any]:
+        """What the editor shows and says of a file of prompts."""
+        try:
+            found = read_prompts(data, name, limits=self.host.limits)
+        except RequestError as error:
+            return notice(str(error), "error")
+        prompts, budgets = zip(*found, strict=True)
+        said = notice(f"{plural(len(found), 'prompt')} from {shown_name(name)}.")
+        return {"prompts": editor_value(prompts, budgets), **said}
+
+    def forecast(self, prompts: object, model: str, *settings: Any) -> dict[str, str]:
+        """What such a run will need of the device's memory, or why it can't be. Nothing as long as
+        the form is not filled in or the model not loaded, which is said elsewhere."""
+        lm = self._loaded.get(str(model))
+        if lm is None:
+            return notice()
+        try:
+            texts, budgets = prompts_and_budgets(prompts)
+            order = make_order(
+                self.host.limits,
+                prompts=texts,
+                max_new_tokens=budgets,
+                **PageSettings(*settings).asked(),
+            )
+        except RequestError:
+            return notice()
+        if not self._forecasts.acquire(timeout=PATIENCE):
+            return notice()
+        try:
+            return notice(forecast_line(lm, order))
+        except Exception as error:
+            return notice(sentence(error), "error")
+        finally:
+            self._forecasts.release()
+
     def _offered(self, model: str | None) -> str:
         names = self.host.shelf.names
         return model if model in names else names[0]
 
     def _notes(self, model: str) -> str:
-        notes = self.host.loading(model).result().notes
+        lm = self._loaded[model] = self.host.loading(model).result()
+        notes = lm.notes
         return f"Note: {'; '.join(notes)}." if notes else ""
+
+
+def forecast_line(lm: "LanguageModel", order: Order) -> str:
+    """What the run will need, in a sentence. Raises RequestError if it can't be run.
+
+    While a run is under way nobody knows what will be free after it.
+    """
+    from engine import StaticBatchEngine
+    from engine.batching import plan
+    from engine.memory import check_memory, forecast
+
+    engine = StaticBatchEngine(
+        lm,
+        batch_size=order.batch_size,
+        padding_side=order.padding_side,
+        chat_template=order.chat_template,
+    )
+    found = forecast(lm, plan(lm, order.requests, engine.settings), order.requests)
+    if len(turns_on(lm.device)):
+        found = replace(found, free_bytes=None)
+    check_memory(found)
+    return forecast_sentence(
+        kv_bytes=found.kv_bytes,
+        rows=found.rows,
+        columns=found.columns,
+        free_bytes=found.free_bytes,
+    )
 
 
 class Update(TypedDict):
@@ -214,6 +298,10 @@ class Endpoints:
         top_k: int = 0,
         seed: int | None = None,
         padding_side: PaddingSide = "left",
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        min_new_tokens: int = 0,
+        stop: list[str] | None = None,
     ) -> Iterator[Update]:
         """Run prompts as static batches. Streams {"status", "step", "texts"} while it runs; the
         last one, and the result, is the whole record of the run, which has these keys too: the
@@ -231,6 +319,10 @@ class Endpoints:
             top_k: 0 is off
             seed: of the random numbers; null draws one, which the record tells
             padding_side: left or right
+            min_p: 0 is off
+            repetition_penalty: 1 is off
+            min_new_tokens: no end token and no stop string ends a row before
+            stop: texts that end a row and are left out of its answer; null is none
         """
         frame = None
         with one_sentence():
@@ -247,6 +339,10 @@ class Endpoints:
                 top_k=top_k,
                 seed=seed,
                 padding_side=padding_side,
+                min_p=min_p,
+                repetition_penalty=repetition_penalty,
+                min_new_tokens=min_new_tokens,
+                stop=() if stop is None else stop,
             ):
                 if isinstance(frame, Run) and frame.status != "running":
                     yield asdict(frame)
@@ -279,10 +375,17 @@ class Endpoints:
 
 class Demo(gr.Blocks):
     """Blocks that bring their looks along, and keep visitors' data to themselves, whoever
-    launches them."""
+    launches them. `runs` is how many may be under way or wait."""
 
-    def launch(self, **options: Any) -> tuple[Any, str, str]:
+    def __init__(self, *, runs: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._runs = runs
+
+    def launch(
+        self, *, app_kwargs: dict[str, Any] | None = None, **options: Any
+    ) -> tuple[Any, str, str]:
         allow_assets()
+        theirs = app_kwargs or {}
         own = {
             "theme": gr.themes.Base(font=FONT, font_mono=["monospace"]),
             "css": css_variables(),
@@ -290,19 +393,28 @@ class Demo(gr.Blocks):
             "footer_links": [],
             "run_history": False,
             "ssr_mode": False,
-            "max_threads": 4 * MAX_RUNS,
+            "max_threads": max(40, 4 * self._runs),  # 40 is Gradio's own
             "max_file_size": "1kb",  # the page takes no uploads
+            "state_session_capacity": 4 * self._runs,  # a session is made anew when it is needed
+            "app_kwargs": theirs
+            | {"middleware": [Middleware(Guard), *theirs.get("middleware", ())]},
         }
         return super().launch(**own | options)
 
 
-def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> Demo:
+def build_demo(
+    shelf: ModelShelf, *, limits: Limits | None = None, log_prompts: bool = False
+) -> Demo:
     """The page over the models of a shelf."""
-    host = Host(shelf, limits or Limits())
+    host = Host(shelf, limits or Limits(), log_prompts=log_prompts)
     page, endpoints = Page(host), Endpoints(host)
     prompts, *settings, _ = page.fill_in(PRESETS[0])
     with Demo(
-        title="Batchscope", fill_width=True, analytics_enabled=False, delete_cache=(3600, 86400)
+        runs=host.limits.runs,
+        title="Batchscope",
+        fill_width=True,
+        analytics_enabled=False,
+        delete_cache=(3600, 86400),
     ) as demo:
         # Before the page's own events, which may not take their names.
         add_endpoint(endpoints.run, concurrency_limit=None)
@@ -319,7 +431,10 @@ def build_demo(shelf: ModelShelf, *, limits: Limits | None = None) -> Demo:
                     models=shelf.names,
                     largest_batch=host.limits.batch_size,
                     default_budget=DEFAULT_BUDGET,
+                    file_types=SUFFIXES,
+                    largest_file=MAX_BYTES,
                     answer_link=page.answer_link,
+                    answer_file=page.answer_file,
                 )
                 with gr.Column(elem_id="bs-right"):
                     stage = Stage()
@@ -342,14 +457,25 @@ def _connect(page: Page, demo: Demo, form: Form, stage: Stage, story: Story, tab
         **private,
     }
     editor, settings = form.editor, form.settings
+    order = [editor, form.model, *settings]
     to_run = {
         "fn": page.run,
-        "inputs": [editor, form.model, *settings],
+        "inputs": order,
         "outputs": [stage, form.notice, form.run, form.stop],
         "trigger_mode": "once",
         **streams,
     }
-    gr.on([form.run.click, editor.submit], api_name="press_run", **to_run)
+    to_forecast = {
+        "fn": page.forecast,
+        "inputs": order,
+        "outputs": [form.forecast],
+        "preprocess": False,
+        "trigger_mode": "always_last",
+        **at_once,
+    }
+    gr.on([form.run.click, editor.submit], api_name="press_run", **to_run).then(
+        api_name="forecast_after_run", **to_forecast
+    )
     form.stop.click(page.stop, api_name="press_stop", **at_once)
     # A closed tab also closes the generators, but only at their next frame.
     demo.unload(page.leave)
@@ -361,7 +487,8 @@ def _connect(page: Page, demo: Demo, form: Form, stage: Stage, story: Story, tab
         trigger_mode="multiple",  # a model is chosen while another one still loads
         api_name="load",
         **streams,
-    )
+    ).then(api_name="forecast_after_load", **to_forecast)
+    editor.changed(api_name="forecast", **to_forecast)
 
     filled_in = [editor, *settings, form.notice]
     for button, preset in zip(form.presets, PRESETS, strict=True):
@@ -370,7 +497,6 @@ def _connect(page: Page, demo: Demo, form: Form, stage: Stage, story: Story, tab
         page.choose, inputs=[story], outputs=[tabs, *filled_in], api_name="choose", **at_once
     ).success(api_name="run_chosen", **to_run)
     editor.replaced(page.settings_for, inputs=[editor], outputs=[*settings], **at_once)
-    order = [editor, form.model, *settings]
     editor.wants_link(None, inputs=order, js=COPY_LINK, **at_once)
     changes = [field.change for field in (form.model, *settings)]
     gr.on(changes, None, inputs=order, js=KEEP_SETTINGS, **at_once)
@@ -387,8 +513,7 @@ def shelf_for(options: argparse.Namespace) -> ModelShelf:
 
 
 def main(demo: Demo, shelf: ModelShelf, options: argparse.Namespace) -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    start_log(options.log_level)
     demo.launch(
         server_name=options.host,
         server_port=options.port,
@@ -401,7 +526,7 @@ def main(demo: Demo, shelf: ModelShelf, options: argparse.Namespace) -> None:
 
 options = page_options(sys.argv[1:] if __name__ == "__main__" else [])
 shelf = shelf_for(options)
-demo = build_demo(shelf, limits=limits_of(options))
+demo = build_demo(shelf, limits=limits_of(options), log_prompts=options.log_prompts)
 
 # `gradio app.py` runs this file again after every edit, for a new `demo` and nothing else.
 if __name__ == "__main__" and gr.NO_RELOAD:

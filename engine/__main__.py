@@ -13,7 +13,8 @@ from engine import runfile
 from engine.errors import BatchscopeError, RecordError, RequestError
 from engine.metrics import Row, measure
 from engine.options import add_device_options
-from engine.presets import DEFAULT_MODEL, NO_PRESET, PRESETS, Preset, find_preset
+from engine.presets import DEFAULT_MODEL, NO_PRESET, PRESETS, find_preset
+from engine.promptfile import MAX_BYTES, FilePrompt, read_prompts
 from engine.requests import (
     DEFAULT_BUDGET,
     Limits,
@@ -23,7 +24,7 @@ from engine.requests import (
 )
 from engine.run import Run, Step
 from viz.slots import batch_slots, slot_states
-from viz.terminal import blocks
+from viz.terminal import blocks, inert
 from viz.words import plural, rate, seconds, size, summary
 
 
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.command(options)
         sys.stdout.flush()
     except BatchscopeError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(inert(f"error: {error}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -73,7 +74,8 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
         "--prompts-file",
         type=Path,
         metavar="F",
-        help="one prompt per line; blank lines are skipped",
+        help=".txt: a prompt per line; .csv: columns prompt and, if wanted, max_new_tokens; "
+        ".jsonl: per line a string, or an object with these keys",
     )
     what.add_argument(
         "--preset",
@@ -83,7 +85,8 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
     what.add_argument(
         "--max-new-tokens",
         metavar="N|N1,N2,..",
-        help=f"token budget: one number, or one per prompt (default {DEFAULT_BUDGET})",
+        help="token budget: one number, or one per prompt (default: the file's or the preset's, "
+        f"else {DEFAULT_BUDGET})",
     )
     how = run.add_argument_group("how to batch")
     how.add_argument("--engine", choices=["static", "serial"], default="static")
@@ -99,7 +102,25 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
     sampling.add_argument("--temperature", default=None, metavar="T", help="0 is greedy (default)")
     sampling.add_argument("--top-p", default=1.0, metavar="P", help="1 is off (default)")
     sampling.add_argument("--top-k", default=0, metavar="K", help="0 is off (default)")
+    sampling.add_argument("--min-p", default=0.0, metavar="P", help="0 is off (default)")
+    sampling.add_argument(
+        "--repetition-penalty", default=1.0, metavar="R", help="1 is off (default)"
+    )
     sampling.add_argument("--seed", metavar="S", help="default: drawn, and kept in the record")
+    end = run.add_argument_group("when a row ends")
+    end.add_argument(
+        "--stop",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="a text that ends a row and is left out of its answer; repeatable",
+    )
+    end.add_argument(
+        "--min-new-tokens",
+        default=0,
+        metavar="N",
+        help="neither an end token nor a stop string ends a row before (default 0)",
+    )
     model = run.add_argument_group("model")
     model.add_argument(
         "--model",
@@ -131,15 +152,23 @@ def run_command(options: argparse.Namespace) -> None:
     from engine import SerialEngine, StaticBatchEngine, load_model
 
     preset = NO_PRESET if options.preset is None else find_preset(options.preset)
-    prompts = [*preset.prompts, *options.prompt, *_read_prompts(options.prompts_file)]
+    prompts = [
+        *map(FilePrompt, preset.prompts, preset.budgets),
+        *(FilePrompt(prompt, None) for prompt in options.prompt),
+        *_read_file(options.prompts_file),
+    ]
     requests = make_requests(
-        prompts,
-        max_new_tokens=_budgets(options.max_new_tokens, preset, len(prompts)),
+        [prompt for prompt, _ in prompts],
+        max_new_tokens=_budgets(options.max_new_tokens, prompts),
         temperature=preset.temperature if options.temperature is None else options.temperature,
         top_p=options.top_p,
         top_k=options.top_k,
+        min_p=options.min_p,
+        repetition_penalty=options.repetition_penalty,
         seed=options.seed,
         ignore_eos=options.ignore_eos or preset.ignore_eos,
+        min_new_tokens=options.min_new_tokens,
+        stop=options.stop,
     )
     serial = options.engine == "serial"
     if serial and (options.batch_size or options.padding_side):
@@ -219,7 +248,7 @@ def _request_report(run: Run, row: Row) -> str:
 
 def _report(run: Run, path: Path | None) -> None:
     _clear_line()
-    print(report(run))
+    print(inert(report(run)))
     if path is not None:
         try:
             runfile.save(run, path)
@@ -233,21 +262,22 @@ def _check_folder(path: Path | None) -> None:
         raise RequestError(f"{path} is not a file in an existing folder.")
 
 
-def _budgets(option: str | None, preset: Preset, prompts: int) -> int | list[int]:
+def _budgets(option: str | None, prompts: Iterable[FilePrompt]) -> int | list[int]:
     if option is not None:
         budgets = _numbers(option, "--max-new-tokens")
         return budgets[0] if len(budgets) == 1 else budgets
-    return [*preset.budgets, *[DEFAULT_BUDGET] * (prompts - len(preset.budgets))]
+    return [DEFAULT_BUDGET if budget is None else budget for _, budget in prompts]
 
 
-def _read_prompts(path: Path | None) -> list[str]:
+def _read_file(path: Path | None) -> list[FilePrompt]:
     if path is None:
         return []
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"{path} can't be read as UTF-8 text.") from error
-    return [line for line in lines if line.strip()]
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise RequestError(f"{path} can't be read: {error.strerror}.") from error
+    return read_prompts(data, path.name)
 
 
 def _numbers(text: str, option: str) -> list[int]:
@@ -270,7 +300,7 @@ def _show_steps(steps: Iterable[Step]) -> None:
 def _show_progress(message: str, fraction: float | None) -> None:
     if sys.stderr.isatty():
         done = f" ({fraction:.0%})" if fraction is not None else ""
-        print(f"\r\033[K{message}{done}", end="", file=sys.stderr, flush=True)
+        print(f"\r\033[K{inert(message)}{done}", end="", file=sys.stderr, flush=True)
 
 
 def _clear_line() -> None:
@@ -280,7 +310,7 @@ def _clear_line() -> None:
 
 def _show_line(message: str) -> None:
     _clear_line()
-    print(message, file=sys.stderr)
+    print(inert(message), file=sys.stderr)
 
 
 if __name__ == "__main__":

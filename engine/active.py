@@ -8,18 +8,21 @@ import torch
 from torch import Tensor
 
 from engine.batching import pad
+from engine.clock import DeviceClock
 from engine.errors import RunError
 from engine.kv import kv_bytes
 from engine.masks import attention_mask
 from engine.models import LanguageModel
+from engine.row import ActiveRow
 from engine.run import Batch, End, KVBytes, Request
-from engine.sampling import make_sampler
+from engine.sampling import Sampler
 
 
 class ActiveBatch:
     """The rows of one batch on the device; `step` runs one forward for all of them.
 
-    Rows that end stay: they are fed pads and hold their place until the last row ends.
+    Rows that end stay: they are fed pads and hold their place until the last row ends. `tokens`,
+    `pieces` and `ends` are those of the newest forward, one per row, as in a Step.
     """
 
     def __init__(self, lm: LanguageModel, batch: Batch, requests: Sequence[Request]) -> None:
@@ -27,11 +30,14 @@ class ActiveBatch:
         budget = max(request.max_new_tokens for request in requests)
         self.batch = batch
         self.forwards = 0
-        self.ends: list[End | None] = [None] * len(requests)
+        self.tokens: list[int | None] = []
+        self.pieces: list[str] = []
+        self.ends: list[End | None] = []
         self._lm = lm
-        self._requests = requests
+        self._rows = [ActiveRow(request, lm.tokenizer, lm.end_ids) for request in requests]
         self._cache = lm.new_cache()
-        self._sample = make_sampler(requests, lm.device)
+        self._clock = DeviceClock(lm.device)
+        self._sample = Sampler(requests, batch.prompt_ids, end_ids=lm.end_ids, device=lm.device)
         self._real = torch.cat([padded.real, padded.real.new_ones(len(requests), budget)], dim=1)
         self._input_ids = padded.input_ids
         self._position_ids = padded.position_ids
@@ -44,19 +50,32 @@ class ActiveBatch:
         return any(self._running)
 
     @torch.inference_mode()
-    def step(self) -> list[int | None]:
+    def step(self) -> None:
         """One forward, prefill at first, then decode: the next token of every row that runs."""
         self.forwards += 1
+        self._clock.start()
         logits = self._forward()
         tokens = self._sample(logits, self.forwards)
-        emitted = self._read(tokens, logits)
-        self._end_rows(emitted)
+        self._clock.stop()
+        self.tokens = self._read(tokens, logits)
+        self._end_rows()
         self._feed(tokens)
-        return emitted
+
+    @property
+    def device_seconds(self) -> float | None:
+        """What the newest forward and its sampling took on a CUDA device."""
+        return self._clock.seconds
 
     def kv_bytes(self) -> KVBytes:
         """What the cache holds after the forward; a row that ended in it was still worked for."""
         return kv_bytes(self._cache, self.batch, self._worked_for)
+
+    def unread(self) -> list[str]:
+        """What rows that run have held back of their texts, once nothing more will come."""
+        return [
+            row.rest() if running else ""
+            for row, running in zip(self._rows, self._running, strict=True)
+        ]
 
     def _forward(self) -> Tensor:
         seen = self.batch.padded_length + self.forwards - 1
@@ -90,23 +109,14 @@ class ActiveBatch:
             for token, running in zip(on_host, self._running, strict=True)
         ]
 
-    def _end_rows(self, emitted: Sequence[int | None]) -> None:
+    def _end_rows(self) -> None:
         self._worked_for = self._running
-        self.ends = [
-            None if token is None else self._end_of(request, token)
-            for request, token in zip(self._requests, emitted, strict=True)
-        ]
+        taken = list(zip(self._rows, self.tokens, strict=True))
+        self.pieces = ["" if token is None else row.take(token) for row, token in taken]
+        self.ends = [None if token is None else row.end for row, token in taken]
         if any(self.ends):
-            self._running = [
-                running and end is None
-                for running, end in zip(self._running, self.ends, strict=True)
-            ]
+            self._running = [row.end is None for row in self._rows]
             self._running_on_device = torch.tensor(self._running, device=self._lm.device)
-
-    def _end_of(self, request: Request, token: int) -> End | None:
-        if token in self._lm.end_ids and not request.ignore_eos:
-            return "eos"
-        return "length" if self.forwards == request.max_new_tokens else None
 
     def _feed(self, tokens: Tensor) -> None:
         """Prepare the next forward. An ended row is fed pads and keeps its last position: going
@@ -114,7 +124,7 @@ class ActiveBatch:
         if self.forwards == 1:
             lengths = torch.tensor(self.batch.prompt_lengths, device=self._lm.device)
             self._position_ids = lengths[:, None]
-            self._last = [0] * len(self._requests)
+            self._last = [0] * len(self._rows)
         else:
             self._position_ids = self._position_ids + self._running_on_device[:, None]
         fed = torch.where(self._running_on_device, tokens, self._lm.pad_id)

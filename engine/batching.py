@@ -51,7 +51,9 @@ def plan(lm: LanguageModel, requests: Sequence[Request], settings: Settings) -> 
 
 def encode(lm: LanguageModel, request: Request, *, chat: bool) -> tuple[int, ...]:
     """Token ids of a prompt. With `chat`, the model's template is put round a text prompt;
-    the template brings its own BOS, so the tokenizer adds none."""
+    the template brings its own BOS, so the tokenizer adds none. Without, an end token that the
+    tokenizer puts behind every text is taken off again: an answer would begin after the end.
+    One that is typed or in given ids stays."""
     name = f"Prompt {request.index + 1}"
     if not isinstance(request.prompt, str):
         ids = request.prompt
@@ -64,6 +66,7 @@ def encode(lm: LanguageModel, request: Request, *, chat: bool) -> tuple[int, ...
         ids = tuple(lm.tokenizer(text, add_special_tokens=False)["input_ids"])
     else:
         ids = tuple(lm.tokenizer(request.prompt)["input_ids"])
+        ids = ids[: len(ids) - lm.appended_ends]
     if not ids:
         raise RequestError(f"{name} has no tokens under this model's tokenizer.")
     if not all(isinstance(token, int) and 0 <= token < lm.vocab_size for token in ids):

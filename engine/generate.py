@@ -73,8 +73,12 @@ def generate_batch(
     temperature: float = 0.0,
     top_p: float = 1.0,
     top_k: int = 0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
     seed: int | None = None,
     ignore_eos: bool = False,
+    min_new_tokens: int = 0,
+    stop: str | Sequence[str] = (),
     batch_size: int | None = None,
     padding_side: PaddingSide = "left",
     chat_template: bool = False,
@@ -91,8 +95,12 @@ def generate_batch(
         temperature=temperature,
         top_p=top_p,
         top_k=top_k,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
         seed=seed,
         ignore_eos=ignore_eos,
+        min_new_tokens=min_new_tokens,
+        stop=stop,
     )
     engine = StaticBatchEngine(
         LanguageModel(model, tokenizer, name=model.config.name_or_path or "model"),
@@ -117,5 +125,5 @@ def _result(run: Run, row: Row) -> GenerationResult:
         tpot_seconds=row.tpot,
         prefill_seconds=steps[0].seconds,
         decode_seconds=sum(step.seconds for step in steps[1:]),
-        finished=row.end == "eos",
+        finished=row.end in ("eos", "stop"),
     )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 from engine.errors import BatchscopeError, RequestError, RunError, first_line
 from engine.live import WAIT_SECONDS, Frame, Refused, Waiting, frames
+from engine.metrics import measure
 from engine.orders import make_order
 from engine.requests import Limits
-from engine.run import Run
+from engine.run import Request, Run
 from engine.shelf import Loading, ModelShelf
 from engine.visitors import StopFlags
 
@@ -20,12 +23,17 @@ log = logging.getLogger("batchscope.host")
 
 
 class Host:
-    """The models of a shelf, the limits of a run, and who runs what."""
+    """The models of a shelf, the limits of a run, and who runs what.
 
-    def __init__(self, shelf: ModelShelf, limits: Limits) -> None:
+    The log has one line per run, with no text of a prompt unless `log_prompts` is set.
+    """
+
+    def __init__(self, shelf: ModelShelf, limits: Limits, *, log_prompts: bool = False) -> None:
         self.shelf = shelf
         self.limits = limits
-        self._flags = StopFlags()
+        self._log_prompts = log_prompts
+        self._flags = StopFlags(most=limits.runs)
+        self._numbers = itertools.count(1)
 
     def stop(self, visitor: str) -> None:
         """End the visitor's own run after the forward under way."""
@@ -39,32 +47,77 @@ class Host:
         there was one; by then the visitor may run again. Raises BatchscopeError with a sentence for
         the visitor.
         """
-        with self._flags.flag(visitor) as stop:
-            yield "Starting"
-            order = make_order(self.limits, **asked)
-            loading = self.loading(order.model)
-            yield from loading.messages(stop, WAIT_SECONDS)
-            last = None
-            if not stop.is_set():
-                last = yield from _run_to_end(
-                    frames(
+        number, run = next(self._numbers), None
+        try:
+            with self._flags.flag(visitor) as stop:
+                yield "Starting"
+                order = make_order(self.limits, **asked)
+                loading = self.loading(order.model)
+                yield from loading.messages(stop, WAIT_SECONDS)
+                if not stop.is_set():
+                    shown = frames(
                         loading.result(),
                         order.requests,
                         stop,
                         batch_size=order.batch_size,
                         padding_side=order.padding_side,
                         chat_template=order.chat_template,
+                        seconds=self.limits.run_seconds,
                     )
-                )
-        yield last
+                    with closing(_to_the_end(shown)) as until_over:
+                        for frame in until_over:
+                            run = frame if isinstance(frame, Run) else None
+                            if run is None or run.status == "running":
+                                yield frame
+        except GeneratorExit:
+            log.info("run %d left by its visitor%s", number, self._told(run))
+            raise
+        except BatchscopeError as error:
+            log.info("run %d refused: %s", number, error)
+            raise
+        except Exception as error:
+            log.warning("run %d failed: %s", number, first_line(error))
+            raise
+        if run is None:
+            log.info("run %d stopped before it began", number)
+        else:
+            level = logging.WARNING if run.status == "error" else logging.INFO
+            log.log(level, "run %d %s%s", number, run.status, self._told(run))
+        yield run
 
     def loading(self, model: str | None) -> Loading:
         """How far a model is, the first one if none is named; begins to load it."""
         return self.shelf.start(self.shelf.names[0] if model is None else model)
 
+    def _told(self, run: Run | None) -> str:
+        if run is None:
+            return ""
+        return f": {figures_line(run)}" + (prompts_line(run.requests) if self._log_prompts else "")
 
-def _run_to_end(shown: Generator[Frame]) -> Generator[Waiting | Run, None, Run]:
-    """Pass on what is shown of a run, and return the record of its end, which is not passed on."""
+
+def figures_line(run: Run) -> str:
+    """A run for the log: what ran, how much of it, and how long it took."""
+    figures = measure(run)
+    speed = figures.output_tokens_per_second
+    parts = [
+        run.model.name,
+        f"prompts {len(run.requests)}",
+        f"batch size {run.settings.batch_size}",
+        f"prompt tokens {figures.prompt_tokens}",
+        f"new tokens {figures.generated_tokens}",
+        f"waited {run.queued_seconds:.1f} s",
+        f"ran {figures.wall_seconds:.1f} s",
+        "n/a tok/s" if speed is None else f"{speed:.1f} tok/s",
+    ]
+    return ", ".join(parts) + (f"; {run.error}" if run.error else "")
+
+
+def prompts_line(requests: Sequence[Request]) -> str:
+    return "; " + json.dumps([request.prompt for request in requests])
+
+
+def _to_the_end(shown: Generator[Frame]) -> Generator[Waiting | Run]:
+    """Pass on what is shown of a run; the last frame is the record of its end."""
     run = None
     with closing(shown):
         try:
@@ -73,8 +126,7 @@ def _run_to_end(shown: Generator[Frame]) -> Generator[Waiting | Run, None, Run]:
                     raise RequestError(frame.sentence)
                 if isinstance(frame, Run):
                     run = frame
-                if run is None or run.status == "running":
-                    yield frame
+                yield frame
         except BatchscopeError:
             raise
         except Exception as error:
@@ -84,9 +136,6 @@ def _run_to_end(shown: Generator[Frame]) -> Generator[Waiting | Run, None, Run]:
             log.exception("a run was cut off")
             if run.status == "running":
                 cause = f"The run was cut off: {first_line(error)}."
-                run = replace(run, status="error", error=cause)
+                yield replace(run, status="error", error=cause)
     if run is None:
         raise RunError("The run ended before it began.")
-    if run.error:
-        log.warning("a run ended early: %s", run.error)
-    return run

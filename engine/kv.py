@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from transformers import Cache
@@ -14,19 +15,26 @@ def kv_bytes(cache: Cache, batch: Batch, worked_for: Sequence[bool]) -> KVBytes:
 
     A sliding-window layer keeps only the newest columns, so left pads slide out of it first.
     """
-    live = padding = dead = 0
     pads = [batch.padded_length - length for length in batch.prompt_lengths]
-    for layer in cache.layers:
-        if not layer.is_initialized:
-            continue
-        columns = layer.keys.shape[-2]
-        gone = layer.get_seq_length() - columns
-        column_bytes = (layer.keys.nbytes + layer.values.nbytes) // (len(pads) * columns)
-        for row_pads, working in zip(pads, worked_for, strict=True):
-            kept_pads = max(row_pads - gone, 0)
-            if working:
-                padding += kept_pads * column_bytes
-                live += (columns - kept_pads) * column_bytes
-            else:
-                dead += columns * column_bytes
+    working = sum(worked_for)
+    live = padding = dead = 0
+    for (columns, gone), column_bytes in column_bytes_by_extent(cache).items():
+        kept_pads = [max(row_pads - gone, 0) for row_pads in pads]
+        working_pads = sum(kept for kept, works in zip(kept_pads, worked_for, strict=True) if works)
+        padding += working_pads * column_bytes
+        live += (working * columns - working_pads) * column_bytes
+        dead += (len(pads) - working) * columns * column_bytes
     return KVBytes(live, padding, dead)
+
+
+def column_bytes_by_extent(cache: Cache) -> Counter[tuple[int, int]]:
+    """Bytes of one column of one row, over all layers that hold as many columns and lost as many:
+    a count over (columns held, columns gone). Layers that hold nothing are left out."""
+    counted: Counter[tuple[int, int]] = Counter()
+    for layer in cache.layers:
+        if layer.keys is None:
+            continue
+        rows, _, columns, _ = layer.keys.shape
+        extent = columns, layer.get_seq_length() - columns
+        counted[extent] += (layer.keys.nbytes + layer.values.nbytes) // (rows * columns)
+    return counted

@@ -19,6 +19,7 @@ from engine.visitors import Flag
 
 if TYPE_CHECKING:
     from engine.models import LanguageModel
+    from engine.static import RunStream
 
 FRAME_SECONDS = 0.1
 WAIT_SECONDS = 0.5
@@ -29,9 +30,10 @@ ON_ZERO_GPU = os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"
 
 @dataclass(frozen=True)
 class Waiting:
-    """The run stands in line: so many others come first."""
+    """The run stands in line: so many others come first, and it has waited so long (seconds)."""
 
     ahead: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,20 @@ def with_lent_gpu(frames: Callable[..., Iterator[Frame]]) -> Callable[..., Itera
 
 
 def gpu_seconds(
-    _lm: LanguageModel, requests: Sequence[Request], _stop: Flag, *, batch_size: int, **_: object
+    _lm: LanguageModel,
+    requests: Sequence[Request],
+    _stop: Flag,
+    *,
+    batch_size: int,
+    seconds: int,
+    **_: object,
 ) -> int:
-    """For how long to ask for a GPU: its start, and 50 ms a step; two minutes at most."""
+    """For how long to ask for a GPU: its start, and 50 ms a step; at most two minutes, or what a
+    run may take here."""
     budgets = [request.max_new_tokens for request in requests]
     starts = range(0, len(budgets), batch_size)
     steps = sum(max(budgets[start : start + batch_size]) for start in starts)
-    return min(120, 15 + steps // 20)
+    return min(120, seconds, 15 + steps // 20)
 
 
 @with_lent_gpu
@@ -72,27 +81,37 @@ def frames(
     batch_size: int,
     padding_side: PaddingSide,
     chat_template: bool,
+    seconds: int,
 ) -> Iterator[Frame]:
     """Run the requests: its place in the line, then the record so far, at most ten a second and
-    always the newest, and once more at the end. Close it to end the run."""
+    always the newest, and once more at the end. Close it to end the run.
+
+    `seconds` is how long it may have the device.
+    """
     from engine import StaticBatchEngine
 
     try:
         engine = StaticBatchEngine(
             lm, batch_size=batch_size, padding_side=padding_side, chat_template=chat_template
         )
-        stream = engine.stream(requests, stop=stop)
+        with closing(engine.stream(requests, stop=stop, seconds=seconds)) as stream:
+            yield from _shown(stream, stop)
     except BatchscopeError as error:
         yield Refused(str(error))
-        return
-    with closing(stream):
-        while not stream.wait_turn(WAIT_SECONDS):
-            yield Waiting(stream.ahead)
-        yield stream.record()
-        shown = time.monotonic()
-        with suppress(RunError):  # the record, which comes last, says so
-            for _ in stream:
-                if time.monotonic() - shown >= FRAME_SECONDS:
-                    yield stream.record()
-                    shown = time.monotonic()
-        yield stream.record()
+
+
+def _shown(stream: RunStream, stop: Flag) -> Iterator[Waiting | Run]:
+    """What is shown of a run. Raises RequestError if it turns out not to fit into memory."""
+    joined = time.monotonic()
+    while not stream.wait_turn(WAIT_SECONDS):
+        yield Waiting(stream.ahead, time.monotonic() - joined)
+    if not stop.is_set():
+        stream.check_memory()  # before there is a picture
+    yield stream.record()
+    shown = time.monotonic()
+    with suppress(RunError):  # the record, which comes last, says so
+        for _ in stream:
+            if time.monotonic() - shown >= FRAME_SECONDS:
+                yield stream.record()
+                shown = time.monotonic()
+    yield stream.record()

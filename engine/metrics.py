@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -42,6 +43,24 @@ def idle_waste(generated: Iterable[Sequence[int]]) -> Waste:
         return Waste(0, 0)
     slots = sum(max(lengths) * len(lengths) for lengths in batches)
     return Waste(slots - sum(map(sum, batches)), slots)
+
+
+def percentile(values: Iterable[float], percent: int) -> float | None:
+    """The smallest value that at least `percent` % of the values do not exceed (nearest rank), so
+    always one that was measured; None where there are none. `percent` is from 1 to 100."""
+    if not 1 <= percent <= 100:
+        raise ValueError(f"percentile {percent}")
+    return _nearest_rank(sorted(values), percent)
+
+
+class Spread(NamedTuple):
+    """How so many values are spread: nearest-rank percentiles, None where there are no values."""
+
+    count: int = 0
+    median: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    largest: float | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +121,12 @@ def rows(run: Run) -> tuple[Row, ...]:
 class Figures:
     """The figures of a run so far, up to its newest step. Seconds and tokens per second; None is
     "not measured". `decoded_tokens` leaves out each row's first, which the prefill gave;
-    `timed_rows` have a TTFT and `paced_rows` a TPOT: the means are over them."""
+    `timed_rows` have a TTFT and `paced_rows` a TPOT: means and spreads are over them.
+
+    Wall time is from the start of the run to its newest token: prefill, decode, and
+    `between_seconds`, what passed between the forwards. `queued_seconds`, in line, came before it.
+    `device_seconds` is what a device measured itself; None unless it did so at every step.
+    """
 
     status: Status
     newest: Step | None
@@ -112,15 +136,22 @@ class Figures:
     prompt_tokens: int
     generated_tokens: int
     decoded_tokens: int
+    queued_seconds: float
     wall_seconds: float
     prefill_seconds: float
     decode_seconds: float
+    between_seconds: float
+    device_seconds: float | None
     output_tokens_per_second: float | None
     decode_tokens_per_second: float | None
     prompt_tokens_per_second: float | None
     mean_waited: float | None
     mean_ttft: float | None
     mean_tpot: float | None
+    waited: Spread
+    ttft: Spread
+    tpot: Spread
+    decode_steps: Spread
     padding: Waste
     idle: Waste
     kv_bytes: KVBytes
@@ -139,7 +170,7 @@ def measure(run: Run) -> Figures:
 
 def history(run: Run, *, every: int = 1) -> Iterator[Figures]:
     """`measure(until(run, k))` for k = 0, every, 2 * every, ... and the last step, in one pass."""
-    tally = _Tally(until(run, 0).batches)
+    tally = _Tally(until(run, 0))
     for done, step in enumerate(run.steps):
         if done % every == 0:
             yield tally.figures("running")
@@ -151,7 +182,7 @@ def history(run: Run, *, every: int = 1) -> Iterator[Figures]:
 
 
 def _tally(run: Run) -> _Tally:
-    tally = _Tally(run.batches)
+    tally = _Tally(run)
     for step in run.steps:
         tally.add(step)
     return tally
@@ -160,8 +191,9 @@ def _tally(run: Run) -> _Tally:
 class _Tally:
     """Adds up steps, one after another, until someone asks for rows or figures."""
 
-    def __init__(self, batches: Iterable[Batch]) -> None:
-        self._batches = list(batches)
+    def __init__(self, run: Run) -> None:
+        self._queued = run.queued_seconds
+        self._batches = list(run.batches)
         requests = sum(len(batch.requests) for batch in self._batches)
         self._generated = [0] * requests
         self._ends: list[End | None] = [None] * requests
@@ -170,6 +202,9 @@ class _Tally:
         self._rows: dict[int, list[Row]] = {}  # by batch, until a step of it is added
         self._newest: Step | None = None
         self._seconds = {"prefill": 0.0, "decode": 0.0}
+        self._device: float | None = 0.0
+        self._decode_steps: list[float] = []  # in order of size
+        self._first_tokens: tuple[Spread, Spread] | None = None  # until another row has one
         self._tokens = {"prompt": 0, "prefill": 0, "decode": 0}
         self._padding = Waste(0, 0)
         self._slots = 0
@@ -191,12 +226,19 @@ class _Tally:
                 if step.forward == 1:
                     self._first[request] = finished
         if step.forward == 1:
+            self._first_tokens = None
             self._tokens["prompt"] += sum(batch.prompt_lengths)
             wasted, slots = padding_waste([batch.prompt_lengths])
             self._padding = Waste(self._padding.wasted + wasted, self._padding.slots + slots)
         self._slots += len(step.tokens)
         self._tokens[step.phase] += step.active_rows
         self._seconds[step.phase] += step.seconds
+        if step.phase == "decode":
+            insort(self._decode_steps, step.seconds)
+        if step.device_seconds is None:
+            self._device = None
+        elif self._device is not None:
+            self._device += step.device_seconds
         self._peak = max(self._peak, step.kv_bytes.total)
         self._newest = step
         self._rows.pop(step.batch, None)
@@ -230,6 +272,11 @@ class _Tally:
         tokens, seconds = self._tokens, self._seconds
         generated = tokens["prefill"] + tokens["decode"]
         wall = self._newest.finished if self._newest else 0.0
+        if self._first_tokens is None:
+            waited = _spread(sorted(row.waited for row in seated))
+            self._first_tokens = waited, _spread(sorted(row.ttft for row in seated))
+        waited, ttft = self._first_tokens
+        between = wall - seconds["prefill"] - seconds["decode"]
         return Figures(
             status=status,
             newest=self._newest,
@@ -239,15 +286,22 @@ class _Tally:
             prompt_tokens=tokens["prompt"],
             generated_tokens=generated,
             decoded_tokens=tokens["decode"],
+            queued_seconds=self._queued,
             wall_seconds=wall,
             prefill_seconds=seconds["prefill"],
             decode_seconds=seconds["decode"],
+            between_seconds=max(0.0, between),  # nothing at all can round to less
+            device_seconds=self._device if self._newest else None,
             output_tokens_per_second=_ratio(generated, wall),
             decode_tokens_per_second=_ratio(tokens["decode"], seconds["decode"]),
             prompt_tokens_per_second=_ratio(tokens["prompt"], seconds["prefill"]),
             mean_waited=_mean([row.waited for row in seated]),
             mean_ttft=_mean([row.ttft for row in seated]),
             mean_tpot=_mean(paces),
+            waited=waited,
+            ttft=ttft,
+            tpot=_spread(sorted(paces)),
+            decode_steps=_spread(self._decode_steps),
             padding=self._padding,
             # As `idle_waste`: every forward is a column, and column 1 alone was not decoded.
             idle=Waste(self._slots - generated, self._slots) if paces else Waste(0, 0),
@@ -266,3 +320,14 @@ def _ratio(amount: float, seconds: float) -> float | None:
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
+
+
+def _nearest_rank(ordered: Sequence[float], percent: int) -> float | None:
+    return ordered[-(-percent * len(ordered) // 100) - 1] if ordered else None
+
+
+def _spread(ordered: Sequence[float]) -> Spread:
+    if not ordered:
+        return Spread()
+    ranks = (_nearest_rank(ordered, percent) for percent in (50, 90, 99))
+    return Spread(len(ordered), *ranks, ordered[-1])

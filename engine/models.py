@@ -21,10 +21,9 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.cache_utils import CacheLayerMixin
 
+from engine.batchable import has_window, reason_against
 from engine.errors import ModelError, first_line
-from engine.masks import sliding_window
 from engine.presets import DEFAULT_MODEL
 from engine.run import ModelInfo
 from engine.sources import find_files
@@ -33,8 +32,8 @@ from engine.weights import OnProgress, ignore_progress, read_config, read_files
 Device = Literal["auto", "cpu", "cuda", "mps"] | str
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
-# Older versions have no such layers in their caches.
-RECURRENT_LAYER = getattr(transformers.cache_utils, "LinearAttentionCacheLayerMixin", ())
+PROBE = "a"
+"""A text to see what a tokenizer puts round it."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +59,31 @@ class LanguageModel:
 
     @cached_property
     def end_ids(self) -> frozenset[int]:
-        """Every id that ends a row: the generation config's (one, several or none) and the
-        tokenizer's."""
+        """Every id that ends a row: the generation config's (one, several or none), where that
+        names none the config's, and the tokenizer's; of these, those that the model can emit."""
         configured = self.model.generation_config.eos_token_id
+        if configured is None:
+            configured = getattr(self._text_config, "eos_token_id", None)
         listed = configured if isinstance(configured, list) else [configured]
-        return frozenset(id for id in [*listed, self.tokenizer.eos_token_id] if id is not None)
+        named = {id for id in [*listed, self.tokenizer.eos_token_id] if id is not None}
+        return frozenset(id for id in named if 0 <= id < self.vocab_size)
+
+    @cached_property
+    def appended_ends(self) -> int:
+        """How many end tokens the tokenizer puts behind every text, as with `add_eos_token`."""
+        text = self.tokenizer(PROBE, add_special_tokens=False)["input_ids"]
+        ids = self.tokenizer(PROBE)["input_ids"]
+        behind = (ids[at + len(text) :] for at in range(len(ids)) if ids[at:][: len(text)] == text)
+        appended = next(behind, [])
+        return len(appended) if self.end_ids.issuperset(appended) else 0
 
     @cached_property
     def pad_id(self) -> int:
         """An id inside the vocabulary to fill pads with; any will do, no row attends to it."""
-        candidates = [self.tokenizer.pad_token_id, *sorted(self.end_ids), 0]
-        return next(id for id in candidates if id is not None and 0 <= id < self.vocab_size)
+        own = self.tokenizer.pad_token_id
+        if own is not None and 0 <= own < self.vocab_size:
+            return own
+        return min(self.end_ids, default=0)
 
     @cached_property
     def vocab_size(self) -> int:
@@ -88,7 +101,7 @@ class LanguageModel:
 
     @cached_property
     def has_sliding_window(self) -> bool:
-        return any(sliding_window(layer) is not None for layer in self._cache_layers)
+        return has_window(self.model)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -97,12 +110,16 @@ class LanguageModel:
         if self.pad_id != self.tokenizer.pad_token_id:
             filler = "EOS" if self.pad_id in self.end_ids else f"id {self.pad_id}"
             notes.append(f"no pad token: using {filler}")
+        if self.appended_ends:
+            notes.append("the tokenizer ends every prompt: that end token is not fed")
         if not self.has_chat_template:
             notes.append("no chat template: raw prompt used")
         if self.model.dtype != torch.float32:
             notes.append(f"{self.dtype} rounds by batch shape: texts may differ from a solo run")
         if self._rope_follows_length:
             notes.append("rotary positions follow the longest row: texts may differ too")
+        if self.device.type == "mps" and self.model.dtype == torch.float32:
+            notes.append("float32: bfloat16 is not right on every Apple GPU")
         return tuple(notes)
 
     @property
@@ -111,6 +128,8 @@ class LanguageModel:
 
     @cached_property
     def info(self) -> ModelInfo:
+        from engine.memory import kv_bytes_per_token  # which is about a LanguageModel
+
         return ModelInfo(
             name=self.name,
             revision=self.revision,
@@ -121,6 +140,8 @@ class LanguageModel:
             threads=torch.get_num_threads(),
             torch=torch.__version__,
             transformers=transformers.__version__,
+            kv_dtype=self.dtype,  # keys and values are what the weights' products are
+            kv_bytes_per_token=kv_bytes_per_token(self),
         )
 
     def new_cache(self) -> Cache:
@@ -158,20 +179,8 @@ class LanguageModel:
 
     def check_batchable(self) -> None:
         """Refuse a model whose rows would not equal their solo runs. Raises ModelError."""
-        reason = None
-        if not {"position_ids", self._cache_argument} <= self._forward_parameters:
-            reason = "it takes no positions or no cache"
-        elif any(isinstance(layer, RECURRENT_LAYER) for layer in self._cache_layers):
-            reason = "pads would enter its recurrent state"
-        elif "chunked_attention" in (getattr(self._text_config, "layer_types", None) or ()):
-            reason = "chunked attention is not supported"
-        if reason:
+        if reason := reason_against(self.model):
             raise ModelError(f"{self.name} can't be batched: {reason}.")
-
-    @cached_property
-    def _cache_layers(self) -> tuple[CacheLayerMixin, ...]:
-        """Empty layers, for what they say of the model's kinds of attention."""
-        return tuple(DynamicCache(config=self.model.config).layers)
 
     @property
     def _text_config(self) -> PretrainedConfig:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import fields
 
+from engine.logs import LEVELS
 from engine.presets import DEFAULT_MODEL
 from engine.requests import Limits
 
@@ -45,7 +46,15 @@ def page_parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", help="address to listen on (default loopback)")
     parser.add_argument("--port", type=port, help="default: the first free one from 7860")
     parser.add_argument("--share", action="store_true", help="a public link through Gradio")
-    group = parser.add_argument_group("limits for one run (default in brackets)")
+    parser.add_argument(
+        "--log-level", choices=LEVELS, default="info", help="what to log at least (%(default)s)"
+    )
+    parser.add_argument(
+        "--log-prompts", action="store_true", help="also log what the prompts of each run say"
+    )
+    group = parser.add_argument_group(
+        "limits for one run, and for the runs under way or waiting (default in brackets)"
+    )
     for limit in fields(Limits):
         group.add_argument(
             f"--max-{limit.name.replace('_', '-')}",

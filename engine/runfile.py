@@ -5,16 +5,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from engine.errors import RecordError
+from engine.errors import RecordError, RequestError
 from engine.metrics import rows
-from engine.run import SCHEMA_VERSION, Run, texts_after
+from engine.requests import make_requests
+from engine.run import SCHEMA_VERSION, End, Request, Run, texts_after
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 READABLE = range(1, SCHEMA_VERSION + 1)
-"""Schema versions. Version 2 added fields, which have defaults."""
+"""Schema versions. Version 2 added fields, which have defaults, so a Run that was read is one of
+version 2 whatever its file says, and its fields keep the same rules."""
 
 MAX_BYTES = 16 * 2**20
 MAX_REQUESTS = 10_000
@@ -52,7 +60,7 @@ def load(path: str | Path) -> Run:
 def loads(data: str | bytes) -> Run:
     """Parse a saved run; RecordError names the first thing that is wrong."""
     # Imported here because only reading needs it: the engine also runs without pydantic.
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     # A browser may send half a surrogate pair; "surrogatepass" counts it too.
     size = len(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
@@ -61,7 +69,7 @@ def loads(data: str | bytes) -> Run:
     try:
         parsed = json.loads(data, parse_constant=_refuse_constant, parse_float=_finite)
         _check_version(parsed)
-        run = TypeAdapter(Run).validate_json(data, strict=True, extra="forbid")
+        run = _schema().validate_json(data, strict=True, extra="forbid")
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])[:80] or "the file"
@@ -70,7 +78,14 @@ def loads(data: str | bytes) -> Run:
         raise RecordError(f"Not a saved run: {error}.") from error
     if problem := next(_problems(run), None):
         raise RecordError(f"Not a saved run: {problem}.")
-    return run
+    return replace(run, schema_version=SCHEMA_VERSION)
+
+
+@cache
+def _schema() -> TypeAdapter[Run]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Run)
 
 
 def _check_version(parsed: object) -> None:
@@ -101,6 +116,7 @@ def _problems(run: Run) -> Iterator[str]:
         yield "the requests are not numbered 0, 1, 2, ..."
     if not run.requests:
         yield "there are no requests"
+    yield from _unaskable(run)
     if not _is_moment(run.started_at):
         yield f"{run.started_at!r:.40} is no date and time"
     if len(run.texts) != len(run.requests):
@@ -133,20 +149,25 @@ def _outsized(run: Run) -> Iterator[str]:
     """What no real run has, and what would take a page or a picture far too long."""
     model, steps = run.model, run.steps
     budgets = [request.max_new_tokens for request in run.requests]
+    least_tokens = [request.min_new_tokens for request in run.requests]
     prompts = [ids for batch in run.batches for ids in batch.prompt_ids]
     prompts += [request.prompt for request in run.requests if not isinstance(request.prompt, str)]
     emitted = (token for step in steps for token in step.tokens if token is not None)
     starts = [batch.started for batch in run.batches if batch.started is not None]
-    times = chain(starts, *((step.started, step.seconds) for step in steps))
+    on_device = (step.device_seconds for step in steps if step.device_seconds is not None)
+    clocks = chain.from_iterable((step.started, step.seconds) for step in steps)
+    times = chain([run.queued_seconds], starts, clocks, on_device)
     held = (step.kv_bytes for step in steps)
     cached = chain.from_iterable((kv.live, kv.padding, kv.dead) for kv in held)
+    foretold = (n for n in (run.kv_estimate, model.kv_bytes_per_token) if n is not None)
     for what, values, least, most in (
         ("the number of requests", [len(run.requests)], 0, MAX_REQUESTS),
         ("the batch size", [run.settings.batch_size], 1, MAX_BATCH_SIZE),
         ("a token budget", budgets, 1, MAX_BUDGET),
+        ("the least number of new tokens", least_tokens, 0, MAX_BUDGET),
         ("a token id", chain(emitted, *prompts), 0, MAX_TOKEN_ID),
         ("a time in seconds", times, 0, MAX_SECONDS),
-        ("a count of bytes", cached, 0, MAX_COUNT),
+        ("a count of bytes", chain(cached, foretold), 0, MAX_COUNT),
         ("the number of weights or threads", [model.parameters, model.threads], 0, MAX_COUNT),
     ):
         if not all(least <= value <= most for value in values):
@@ -154,6 +175,23 @@ def _outsized(run: Run) -> Iterator[str]:
     names = (value for value in vars(model).values() if isinstance(value, str))
     if any(len(name) > MAX_NAME for name in names):
         yield f"a name of the model or its versions is longer than {MAX_NAME} characters"
+
+
+def _unaskable(run: Run) -> Iterator[str]:
+    """What nobody could have asked for. Most rows share their settings, which are checked once."""
+    settings = dict.fromkeys(
+        (request.sampling, request.seed, request.stop) for request in run.requests
+    )
+    for sampling, seed, stop in settings:
+        try:
+            make_requests(["any"], **vars(sampling), seed=seed, stop=stop)
+        except RequestError as error:
+            yield str(error).rstrip(".")
+    for request in run.requests:
+        if not request.prompt:
+            yield f"request {request.index} has an empty prompt"
+        if request.min_new_tokens > request.max_new_tokens:
+            yield f"request {request.index} must have more new tokens than its budget"
 
 
 def _slots_of_picture(run: Run) -> int:
@@ -176,8 +214,8 @@ def _step_problems(run: Run) -> Iterator[str]:
             if step.batch >= len(run.batches) or run.batches[step.batch].started is None:
                 yield f"batch {step.batch} has steps but was not started"
             batch = run.batches[step.batch]
-            budgets = [run.requests[index].max_new_tokens for index in batch.requests]
-            running = [True] * len(budgets)
+            seated = [run.requests[index] for index in batch.requests]
+            running = [True] * len(seated)
         elif not any(running) or (step.batch, step.forward) != (at[0], at[1] + 1):
             yield f"{where} is out of order"
         at = (step.batch, step.forward)
@@ -189,9 +227,28 @@ def _step_problems(run: Run) -> Iterator[str]:
             yield f"{where}: a slot emits after its end, or skips"
         if any(end and not run_on for run_on, end in zip(running, step.ends, strict=True)):
             yield f"{where}: a slot ends twice"
+        for request, end in zip(seated, step.ends, strict=True):
+            if end and not _may_end(request, end, step.forward):
+                yield f'{where}: a slot ends as "{end}", which its request does not allow'
         if step.started < max(clock, run.batches[step.batch].started):
             yield f"{where} starts before what comes first"
         clock = step.started
         running = [run_on and end is None for run_on, end in zip(running, step.ends, strict=True)]
-        if any(run_on and step.forward >= n for run_on, n in zip(running, budgets, strict=True)):
+        if any(
+            run_on and step.forward >= request.max_new_tokens
+            for run_on, request in zip(running, seated, strict=True)
+        ):
             yield f"{where}: a slot runs on past its budget"
+
+
+def _may_end(request: Request, end: End, tokens: int) -> bool:
+    """Whether so many tokens can end a row like this. "cancelled" and "error" are ends of a run,
+    which no token makes."""
+    match end:
+        case "length":
+            return tokens == request.max_new_tokens
+        case "eos":
+            return tokens >= request.min_new_tokens and not request.ignore_eos
+        case "stop":
+            return tokens >= request.min_new_tokens and bool(request.stop)
+    return False

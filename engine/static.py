@@ -22,10 +22,10 @@ import torch
 from engine.active import ActiveBatch
 from engine.batching import plan
 from engine.errors import BatchscopeError, RequestError, RunError, first_line
+from engine.memory import check_memory, forecast
 from engine.models import LanguageModel
 from engine.requests import check_batch_size, check_flag, check_padding_side
 from engine.run import Batch, PaddingSide, Request, Run, Settings, Status, Step
-from engine.text import TextStream
 from engine.turns import Turn, turns_on
 from engine.visitors import Flag
 
@@ -68,13 +68,20 @@ class StaticBatchEngine:
             chat_template=check_flag(chat_template, "The chat template") and lm.has_chat_template,
         )
 
-    def stream(self, requests: Sequence[Request], *, stop: Flag | None = None) -> RunStream:
+    def stream(
+        self,
+        requests: Sequence[Request],
+        *,
+        stop: Flag | None = None,
+        seconds: float | None = None,
+    ) -> RunStream:
         """Start a run: iterate the result for one Step per forward.
 
-        Setting `stop` ends the run after the forward under way. Raises RequestError before any
-        forward if a request can't be run.
+        Setting `stop` ends the run after the forward under way; so does, as an error, that it has
+        had the device for `seconds`. Raises RequestError before any forward if a request can't be
+        run.
         """
-        return RunStream(self.lm, requests, self.settings, stop or threading.Event())
+        return RunStream(self.lm, requests, self.settings, stop or threading.Event(), seconds)
 
     def run(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> Run:
         """Run to the end and return the record; `on_step` is called after every forward."""
@@ -98,6 +105,7 @@ class RunStream(Iterator[Step]):
         requests: Sequence[Request],
         settings: Settings,
         stop: Flag,
+        seconds: float | None,
     ) -> None:
         if not requests:
             raise RequestError("There are no prompts: enter at least one.")
@@ -105,14 +113,16 @@ class RunStream(Iterator[Step]):
         self._requests = tuple(requests)
         self._settings = settings
         self._batches = plan(lm, self._requests, settings)
-        self._texts = [TextStream(lm.tokenizer) for _ in requests]
-        self._shown = [""] * len(requests)
+        self._active: ActiveBatch | None = None
+        self._texts = [""] * len(requests)
         self._steps: list[Step] = []
         self._status: Status = "running"
         self._error: str | None = None
+        self._forecast = forecast(lm, self._batches, self._requests)
+        self._asked = self._clock = time.perf_counter()
         self._started_at = _now()
-        self._clock = 0.0
         self._stop = stop
+        self._limit = seconds
         self._turn: Turn | None = None
         self._forwards = self._run()
 
@@ -136,6 +146,11 @@ class RunStream(Iterator[Step]):
         """How many runs are before this one on the device."""
         return self._turn.ahead if self._turn else 0
 
+    def check_memory(self) -> None:
+        """Raise RequestError, with the numbers, if the run can't fit into the memory that is free
+        now; a run checks it itself before its first forward."""
+        check_memory(forecast(self._lm, self._batches, self._requests))
+
     def close(self) -> None:
         """End the run now and give the device back. Harmless after the end.
 
@@ -154,73 +169,82 @@ class RunStream(Iterator[Step]):
             requests=self._requests,
             batches=tuple(self._batches),
             steps=tuple(self._steps),
-            texts=tuple(self._shown),
+            texts=tuple(self._texts),
             started_at=self._started_at,
             status=self._status,
             error=self._error,
+            queued_seconds=self._clock - self._asked,
+            kv_estimate=self._forecast.kv_bytes,
         )
 
     def _run(self) -> Iterator[Step]:
         while not self.wait_turn(STOP_CHECK_SECONDS):
             continue
         self._started_at, self._clock = _now(), time.perf_counter()
-        failure = None
+        failure: BatchscopeError | None = None
         try:
+            self.check_memory()
             for batch in self._batches:
                 yield from self._run_batch(batch)
             self._finish("done" if self._all_ended() else "stopped")
+        except RequestError as error:
+            failure = error.with_traceback(None)
+            self._finish("error", str(error))
         except Exception as error:
-            failure = self._explain(error)
-            self._finish("error", failure)
+            failure = RunError(self._explain(error))
+            self._finish("error", str(failure))
         finally:
             self._finish("stopped")
             self._turn.leave()
         if failure:
             # Raised out here, so that no traceback keeps the tensors of the failed forward alive.
             _free_memory(self._lm.device)
-            raise RunError(failure)
+            raise failure
 
     def _run_batch(self, batch: Batch) -> Iterator[Step]:
         if self._stop.is_set():
             return
         self._batches[batch.index] = batch = replace(batch, started=self._seconds())
-        rows = ActiveBatch(self._lm, batch, [self._requests[index] for index in batch.requests])
+        requests = [self._requests[index] for index in batch.requests]
+        self._active = rows = ActiveBatch(self._lm, batch, requests)
         while rows.running and not self._stop.is_set():
+            self._check_deadline()
             started = self._seconds()
-            tokens = _forward(rows)
-            yield self._write_down(rows, tokens, started, self._seconds() - started)
+            _forward(rows)
+            yield self._write_down(rows, started, self._seconds() - started)
 
-    def _write_down(
-        self, rows: ActiveBatch, tokens: list[int | None], started: float, seconds: float
-    ) -> Step:
-        pieces = []
-        for index, token, end in zip(rows.batch.requests, tokens, rows.ends, strict=True):
-            text = self._texts[index]
-            # An end token is no text, also where the tokenizer does not list it as special.
-            piece = "" if token is None or end == "eos" else text.push(token)
-            piece += text.flush() if end else ""
-            self._shown[index] += piece
-            pieces.append(piece)
+    def _check_deadline(self) -> None:
+        if self._limit is not None and self._seconds() > self._limit:
+            raise RunError(f"The run took longer than this host allows: {self._limit:g} s.")
+
+    def _write_down(self, rows: ActiveBatch, started: float, seconds: float) -> Step:
+        for index, piece in zip(rows.batch.requests, rows.pieces, strict=True):
+            self._texts[index] += piece
         step = Step(
             batch=rows.batch.index,
             forward=rows.forwards,
             phase="prefill" if rows.forwards == 1 else "decode",
-            tokens=tuple(tokens),
-            pieces=tuple(pieces),
+            tokens=tuple(rows.tokens),
+            pieces=tuple(rows.pieces),
             ends=tuple(rows.ends),
             started=started,
             seconds=seconds,
             kv_bytes=rows.kv_bytes(),
+            device_seconds=rows.device_seconds,
         )
         self._steps.append(step)
         return step
 
     def _finish(self, status: Status, error: str | None = None) -> None:
+        """The run is over: its rows release what they held back, its cache is freed."""
         if self._status == "running":
             self._status, self._error = status, error
-            self._shown = [
-                shown + text.flush() for shown, text in zip(self._shown, self._texts, strict=True)
-            ]
+            if self._active:
+                for index, rest in zip(
+                    self._active.batch.requests, self._active.unread(), strict=True
+                ):
+                    self._texts[index] += rest
+        self._active = None
 
     def _all_ended(self) -> bool:
         return sum(end is not None for step in self._steps for end in step.ends) == len(self._texts)
@@ -244,13 +268,16 @@ class RunStream(Iterator[Step]):
         return time.perf_counter() - self._clock
 
 
-def _forward(rows: ActiveBatch) -> list[int | None]:
+def _forward(rows: ActiveBatch) -> None:
     """One step; a model that calls exit() ends its run, not the server."""
     try:
-        return rows.step()
-    except (Exception, KeyboardInterrupt):
+        rows.step()
+    except Exception:
         raise
     except BaseException as error:
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if isinstance(error, KeyboardInterrupt) and in_main_thread:
+            raise  # Ctrl+C, which reaches no other thread
         raise RuntimeError(f"it raised {type(error).__name__}") from None
 
 

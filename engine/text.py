@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
 
@@ -56,3 +57,38 @@ class TextStream:
         return self._tokenizer.decode(
             ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
+
+
+class StopStrings:
+    """Finds the stop string that a growing text completes first. `found` is set with the piece
+    that completes it; what may be the beginning of one is held back meanwhile."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self.found = False
+        self._stops = stops
+        self._held = ""
+
+    def push(self, piece: str) -> str:
+        """The text that is certain to be shown now, the stop string and what follows left out."""
+        text, self._held = self._held + piece, ""
+        found = [
+            (start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0
+        ]
+        if found:
+            self.found = True
+            _, start = min(found)
+            return text[:start]
+        certain = len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[certain:]
+        return text[:certain]
+
+    def flush(self) -> str:
+        """What was held back, once nothing more will come."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many characters at the end of the text are the beginning of the stop string."""
+    most = min(len(text), len(stop) - 1)
+    return next((size for size in range(most, 0, -1) if text.endswith(stop[:size])), 0)

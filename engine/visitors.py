@@ -13,9 +13,6 @@ from typing import Protocol
 
 from engine.errors import RequestError
 
-MAX_RUNS = 21
-"""Runs that are under way or wait, of all visitors together."""
-
 
 class StillRunningError(RequestError):
     """A visitor has one run at a time."""
@@ -79,9 +76,13 @@ class LatestOnly:
 
 
 class StopFlags:
-    """A flag per visitor, set by Stop and read by the engine at every step."""
+    """A flag per visitor, set by Stop and read by the engine at every step.
 
-    def __init__(self, *, most: int = MAX_RUNS) -> None:
+    `most` runs, of all visitors together, are under way or wait. Nothing is rationed by address:
+    behind a proxy or in a lecture hall all visitors have the same one.
+    """
+
+    def __init__(self, *, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
         self._flags: dict[str, StopFlag] = {}
@@ -96,8 +97,10 @@ class StopFlags:
             if visitor in self._flags:
                 raise StillRunningError("Your last run is still under way: stop it, or wait.")
             if len(self._flags) >= self._most:
+                runs = "1 run is" if self._most == 1 else f"{self._most} runs are"
                 raise RequestError(
-                    f"{len(self._flags)} runs are under way or wait already: try again in a minute."
+                    f"{runs} under way or waiting, as many as this host takes: "
+                    "try again in a minute."
                 )
             flag = self._flags[visitor] = StopFlag.new()
         try:

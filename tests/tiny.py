@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,
     GPT2Config,
     LlamaConfig,
     MistralConfig,
+    MixtralConfig,
     PretrainedConfig,
     PreTrainedTokenizerFast,
     Qwen3Config,
@@ -25,6 +26,8 @@ from engine.run import Run
 
 EOS = 256
 VOCABULARY = 257
+BOS = 257
+"""Beyond the vocabulary: a model for a tokenizer with BOS needs `vocab_size=BOS + 1`."""
 SIZE = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
@@ -42,13 +45,23 @@ SIZE = {
 CHAT_TEMPLATE = "{% for m in messages %}<{{ m['content'] }}>{% endfor %}"
 
 
-def byte_tokenizer(*, pad: bool = False, chat: bool = False) -> PreTrainedTokenizerFast:
-    """One token per UTF-8 byte (ids 0 to 255 in GPT-2's byte order), then EOS; no BOS."""
+def byte_tokenizer(
+    *, pad: bool = False, chat: bool = False, bos: bool = False, append_eos: bool = False
+) -> PreTrainedTokenizerFast:
+    """One token per UTF-8 byte (ids 0 to 255 in GPT-2's byte order), then EOS; no BOS, unless
+    asked for. `append_eos` puts EOS behind every text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({char: id for id, char in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>")
+    if bos:
+        fast.add_special_tokens({"bos_token": "<bos>"})
+    if bos or append_eos:
+        fast.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{'<bos> ' if bos else ''}$A{' <eos>' if append_eos else ''}",
+            special_tokens=[("<bos>", BOS), ("<eos>", EOS)],
+        )
     if pad:
         fast.pad_token = "<eos>"
     if chat:
@@ -57,8 +70,8 @@ def byte_tokenizer(*, pad: bool = False, chat: bool = False) -> PreTrainedTokeni
 
 
 def tiny_config(family: str) -> PretrainedConfig:
-    """A two-layer config of a family: llama, qwen3, qwen3_moe, gpt2, mistral (sliding window
-    of 8) or gemma3 (the same window in its first layer only)."""
+    """A two-layer config of a family: llama, qwen3, qwen3_moe, mixtral, gpt2, mistral (sliding
+    window of 8) or gemma3 (the same window in its first layer only)."""
     if family == "gpt2":
         return GPT2Config(
             vocab_size=VOCABULARY,
@@ -77,6 +90,8 @@ def tiny_config(family: str) -> PretrainedConfig:
     if family == "qwen3_moe":
         experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
         return Qwen3MoeConfig(**SIZE, **experts)
+    if family == "mixtral":
+        return MixtralConfig(**SIZE, num_local_experts=4, num_experts_per_tok=2)
     return {"llama": LlamaConfig, "qwen3": Qwen3Config}[family](**SIZE)
 
 

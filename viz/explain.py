@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.metrics import Figures, Waste
+from engine.metrics import Figures, Spread, Waste
+from engine.run import Run
 from viz import words
 
 
@@ -16,12 +17,15 @@ class Explanation(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """A figure above the picture: its name, its name on a slide, and what it means."""
+    """A figure above the picture: its name, its name on a slide, and what it means. `rows` and
+    `columns` are the heads of a table of facts, whose cells `facts` gives."""
 
     label: str
     short: str
     text: str
     formula: str
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
 
 TILES = {
@@ -31,20 +35,34 @@ TILES = {
         "All new tokens over the wall time of the run. Prompt tokens, pads and idle slots count "
         "for nothing. Decode tok/s leaves the prefill out, on both sides.",
         "Σ nᵢ / wall time",
+        rows=(
+            "prefill",
+            "decode",
+            "between forwards",
+            "= wall time",
+            "device time",
+            "in line, before it",
+        ),
+        columns=("seconds", "share"),
     ),
     "ttft": Tile(
         "First token (TTFT)",
         "First token",
         "Time to first token: from the start of the row's batch until its first token was there. "
-        "One prefill forward serves all rows, so the rows of a batch share it.",
+        "One prefill forward serves all rows, so the rows of a batch share it. "
+        "Percentiles: nearest rank.",
         "mean of (t_first − t_batch)",
+        rows=("in line", "waiting for the batch", "TTFT", "= until the first token"),
+        columns=("mean", "median", "p90", "longest"),
     ),
     "tpot": Tile(
         "Per token (TPOT)",
         "Per token",
         "Time per output token after the first: each row up to its own last token. Rows with one "
-        "token have none.",
+        "token have none. Percentiles: nearest rank.",
         "mean of (t_last − t_first) / (nᵢ − 1)",
+        rows=("decode step", "TPOT"),
+        columns=("median", "p90", "p99", "of"),
     ),
     "padding": Tile(
         "Prompt padding",
@@ -67,6 +85,13 @@ TILES = {
         "Bytes of keys and values, counted on the cache's tensors after the step: tokens of rows "
         "that still run (live), their pads (padding), and all that ended rows still hold (ended).",
         "live + padding + ended",
+        rows=(
+            "weights",
+            "cache",
+            "a token in the cache",
+            "said before the run",
+            "measured peak",
+        ),
     ),
 }
 STATES = {
@@ -98,8 +123,70 @@ def worked_tiles(figures: Figures) -> dict[str, str]:
         "padding": _waste(figures.padding),
         "idle": _waste(figures.idle),
         "kv": f"{words.size(kv.live)} + {words.size(kv.padding)} + {words.size(kv.dead)} = "
-        f"{words.size(kv.total)}; peak {words.size(figures.peak_kv_bytes)}",
+        f"{words.size(kv.total)}",
     }
+
+
+def facts(run: Run, figures: Figures) -> dict[str, str]:
+    """The cells of the tables of TILES: a line per row, with tabs between its cells; the line of
+    what is not known is empty. "" is no table."""
+    cells = {
+        "output": _time_cells(figures),
+        "ttft": _first_token_cells(figures),
+        "tpot": [_spread(figures.decode_steps, "step"), _spread(figures.tpot, "row")],
+        "kv": _memory_cells(run, figures.peak_kv_bytes),
+    }
+    lines = {tile: ["\t".join(row) for row in rows] for tile, rows in cells.items()}
+    return {tile: "\n".join(rows) if any(rows) else "" for tile, rows in lines.items()}
+
+
+def _time_cells(figures: Figures) -> list[list[str]]:
+    parts = [[part.seconds, part.percent] for part in words.wall_time(figures)]
+    if not parts:
+        return []
+    wall, device = figures.wall_seconds, figures.device_seconds
+    queued = words.in_line(figures)
+    return [
+        *parts,
+        [words.exact_seconds(wall), "100 %"],
+        [] if device is None else [words.exact_seconds(device), f"{100 * device / wall:.1f} %"],
+        [queued] if queued else [],
+    ]
+
+
+def _first_token_cells(figures: Figures) -> list[list[str]]:
+    if not figures.timed_rows:
+        return []
+    queued, waited, ttft = figures.queued_seconds, figures.mean_waited, figures.mean_ttft
+    return [
+        [words.seconds(queued)] if words.in_line(figures) else [],
+        [words.seconds(waited), *_median_p90_longest(figures.waited)],
+        [words.seconds(ttft), *_median_p90_longest(figures.ttft)],
+        [words.seconds(queued + waited + ttft)],
+    ]
+
+
+def _median_p90_longest(spread: Spread) -> list[str]:
+    return [words.seconds(value) for value in (spread.median, spread.p90, spread.largest)]
+
+
+def _spread(spread: Spread, noun: str) -> list[str]:
+    if not spread.count:
+        return []
+    values = (spread.median, spread.p90, spread.p99)
+    return [*map(words.seconds, values), words.plural(spread.count, noun)]
+
+
+def _memory_cells(run: Run, peak: int) -> list[list[str]]:
+    model, estimate = run.model, run.kv_estimate
+    per_token = model.kv_bytes_per_token
+    return [
+        [model.dtype],
+        [model.kv_dtype] if model.kv_dtype else [],
+        [words.plural(per_token, "byte")] if per_token else [],
+        [f"at most {words.size(estimate)}"] if estimate is not None else [],
+        [words.size(peak)],
+    ]
 
 
 def worked_states(figures: Figures) -> dict[str, str]:

@@ -102,6 +102,6 @@ def _check_format(format: str, known: tuple[str, ...]) -> None:
 
 
 def _check_theme(theme: str) -> Theme:
-    if theme not in THEMES:
+    if theme not in tuple(THEMES):  # it may be of any type, also of one without a hash
         raise RequestError(f"The theme must be {' or '.join(THEMES)}, not {theme!r:.40}.")
     return theme

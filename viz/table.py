@@ -6,15 +6,18 @@ Steps, batches, forwards, slots and requests count from 1, as on the page. A cel
 empty; floats are written in full and read back equal. `text` is what became readable with the
 token; half a character that only the end of a stopped run let out is in the JSON record alone.
 
-Generated text is untrusted, and a spreadsheet runs a cell that begins like a formula. Such a text
-gets an apostrophe in front, and so does one that begins with an apostrophe: take one away and the
-text is as it was (`unguard`).
+Generated text is untrusted, and a spreadsheet runs a cell that begins like a formula. Where a cell
+begins depends on the country: in much of Europe it is after a semicolon, where commas and the
+quotes after them divide nothing. So in front of what begins like a formula wherever a cell may
+begin stands an apostrophe, and in front of an apostrophe there too: take one away in each of these
+places and the text is as it was (`unguard`).
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 
 from engine.run import Run
@@ -26,6 +29,7 @@ COLUMNS = (
     "phase",
     "started_s",
     "seconds",
+    "device_seconds",
     "active_rows",
     "kv_live_bytes",
     "kv_padding_bytes",
@@ -38,8 +42,15 @@ COLUMNS = (
     "end",
 )
 GUARD = "'"
-# What OWASP lists under "CSV injection": the last four are = + - @ in full width.
-FORMULA_STARTS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+SIGNS = "=+-@\uff1d\uff0b\uff0d\uff20"
+"""Begin a formula, the last four in full width."""
+FORMULA_STARTS = SIGNS + "\t\r\n"
+"""What OWASP lists under "CSV injection"."""
+_INSIDE = r'(?<=[;\t\r\n"])'
+_TO_GUARD = re.compile(
+    rf"\A(?=[{re.escape(FORMULA_STARTS + GUARD)}])|{_INSIDE}(?=[{re.escape(SIGNS + GUARD)}])"
+)
+_GUARDED = re.compile(rf"(?:\A|{_INSIDE}){GUARD}")
 
 
 def csv_table(run: Run) -> str:
@@ -53,12 +64,12 @@ def csv_table(run: Run) -> str:
 
 def guard(text: str) -> str:
     """The text as a spreadsheet may hold it: never a formula."""
-    return GUARD + text if text.startswith((*FORMULA_STARTS, GUARD)) else text
+    return _TO_GUARD.sub(GUARD, text)
 
 
 def unguard(cell: str) -> str:
     """The text that `guard` was given."""
-    return cell.removeprefix(GUARD)
+    return _GUARDED.sub("", cell)
 
 
 def _lines(run: Run) -> Iterator[tuple]:
@@ -70,6 +81,7 @@ def _lines(run: Run) -> Iterator[tuple]:
             step.phase,
             step.started,
             step.seconds,
+            step.device_seconds,
             step.active_rows,
             step.kv_bytes.live,
             step.kv_bytes.padding,

@@ -1,4 +1,4 @@
-"""Slots -> two blocks of bars for a terminal: prefill padding and decode idle."""
+"""What a terminal shows: slots as two blocks of bars, and texts that it must not obey."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from viz.words import fraction, percent
 
 MARKS: dict[State, str] = {"active": "█", "padded": "░", "idle": "·"}
 WIDTH = 60
+
+# C0 but tab and line feed, DEL, C1, and what turns the direction of all text after it.
+_OBEYED = [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_ESCAPES = {code: ascii(chr(code))[1:-1] for code in _OBEYED if chr(code) not in "\t\n"}
+
+
+def inert(text: str) -> str:
+    """The text with its control characters spelt out, as "\\x1b": a terminal only shows it."""
+    return text.translate(_ESCAPES)
 
 
 def blocks(batches: Sequence[BatchSlots]) -> str:

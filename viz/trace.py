@@ -3,10 +3,12 @@
 One track per slot. On it lies, per batch, the request that sits there, from the start of the batch
 to its own last token, and inside it the forwards that worked for it; the forwards after its end
 are "idle" slices. Requests that wait for their batch share a track of their own, since their slot
-is another's meanwhile. Counters tell the active rows and the bytes of the KV cache.
+is another's meanwhile; on one more lies the wait of the whole run in line, which comes before it.
+Counters tell the active rows and the bytes of the KV cache.
 
-Times are whole microseconds. Every boundary is rounded once and shared by the slices that meet
-there, so slices nest and never overlap. Slots, requests and batches count from 1, as on the page.
+Times are whole microseconds since the run was asked for. Every boundary is rounded once and shared
+by the slices that meet there, so slices nest and never overlap. Slots, requests and batches count
+from 1, as on the page.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ Event = dict[str, Any]
 
 
 class Span(NamedTuple):
-    """From when to when, in microseconds since the start of the run."""
+    """From when to when, in microseconds since the run was asked for."""
 
     start: int
     end: int
@@ -61,32 +63,34 @@ def trace(run: Run) -> str:
 
 def _timed(run: Run) -> Iterator[Event]:
     table = rows(run)
-    clock = 0
-    yield _counter("active rows", 0, rows=0)
-    yield _kv_counter(0, KVBytes(0, 0, 0))
+    begin = clock = _microseconds(run.queued_seconds)
+    yield from _wait("in line", 0, Span(0, begin))
+    yield _counter("active rows", begin, rows=0)
+    yield _kv_counter(begin, KVBytes(0, 0, 0))
     for index, steps in groupby(run.steps, key=lambda step: step.batch):
         batch = run.batches[index]
-        start = max(clock, _microseconds(batch.started))
-        forwards = list(_forwards(steps, start))
+        start = max(clock, begin + _microseconds(batch.started))
+        forwards = list(_forwards(steps, begin, start))
         clock = forwards[-1].span.end
         for request in batch.requests:
-            yield from _wait(request, start)
+            about = {"request": request + 1}
+            yield from _wait("waiting", request + 1, Span(begin, start), **about)
             yield from _slot(run, table[request], start, forwards)
         yield from _counted(forwards)
 
 
-def _forwards(steps: Iterable[Step], clock: int) -> Iterator[Forward]:
+def _forwards(steps: Iterable[Step], begin: int, clock: int) -> Iterator[Forward]:
     for step in steps:
-        start = max(clock, _microseconds(step.started))
-        clock = max(start, _microseconds(step.finished))
+        start = max(clock, begin + _microseconds(step.started))
+        clock = max(start, begin + _microseconds(step.finished))
         yield Forward(step, Span(start, clock))
 
 
-def _wait(request: int, until: int) -> Iterator[Event]:
-    if until > 0:
-        wait = {"name": "waiting", "cat": "waiting", "id": request + 1, "pid": PROCESS}
-        yield {**wait, "ph": "b", "ts": 0, "args": {"request": request + 1}}
-        yield {**wait, "ph": "e", "ts": until}
+def _wait(name: str, number: int, span: Span, **about: Any) -> Iterator[Event]:
+    if span.duration > 0:
+        wait = {"name": name, "cat": "waiting", "id": number, "pid": PROCESS}
+        yield {**wait, "ph": "b", "ts": span.start, "args": about}
+        yield {**wait, "ph": "e", "ts": span.end}
 
 
 def _slot(run: Run, row: Row, start: int, forwards: list[Forward]) -> Iterator[Event]:
@@ -119,6 +123,7 @@ def _slot(run: Run, row: Row, start: int, forwards: list[Forward]) -> Iterator[E
             token_id=step.tokens[slot],
             text=text,
             end=step.ends[slot],
+            **({} if step.device_seconds is None else {"device_seconds": step.device_seconds}),
         )
     for step, span in idle:
         about = {"request": row.request + 1, "forward": step.forward, "state": "idle"}

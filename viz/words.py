@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -22,10 +22,25 @@ def fraction(waste: Waste, what: str) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """ "118 ms" below a second, "2.1 s" from there; "n/a" for None."""
+    """ "7.3 ms", "118 ms" below a second, "2.1 s" from there; "n/a" for None."""
     if value is None:
         return "n/a"
-    return f"{1000 * value:.0f} ms" if value < 0.9995 else f"{value:.1f} s"
+    digits = 1 if 0.00005 <= value < 0.00995 else 0
+    return f"{1000 * value:.{digits}f} ms" if value < 0.9995 else f"{value:.1f} s"
+
+
+def shares(amounts: Sequence[float], units: int) -> list[int]:
+    """So many units, handed out whole in proportion to the amounts (largest remainder), so that
+    what is shown of them adds up."""
+    total = sum(amounts)
+    if not total:
+        return [0] * len(amounts)
+    exact = [units * amount / total for amount in amounts]
+    whole = [int(share) for share in exact]
+    by_rest = sorted(range(len(exact)), key=lambda place: whole[place] - exact[place])
+    for place in by_rest[: units - sum(whole)]:
+        whole[place] += 1
+    return whole
 
 
 def rate(value: float | None) -> str:
@@ -109,6 +124,71 @@ def column_names(run: Run, batch: Batch) -> ColumnNames:
         members = f"request {first}" if first == last else f"requests {first}–{last}"
         prompt = (f"{name}: {members}", name)
     return ColumnNames(prompt, ("{} new tokens, one forward each", "{} new tokens"))
+
+
+class Part(NamedTuple):
+    """A part of the wall time, as it is shown."""
+
+    name: str
+    seconds: str
+    percent: str
+
+
+def wall_time(figures: Figures) -> list[Part]:
+    """What the wall time went to, to the millisecond and to a tenth of a percent; as they are
+    shown, the parts add up. Before the first token there are none."""
+    parts = {
+        "prefill": figures.prefill_seconds,
+        "decode": figures.decode_seconds,
+        "between forwards": figures.between_seconds,
+    }
+    if not figures.wall_seconds:
+        return []
+    milliseconds = shares([*parts.values()], round(1000 * figures.wall_seconds))
+    tenths = shares([*parts.values()], 1000)
+    return [
+        Part(name, _milliseconds(count), f"{tenth / 10:.1f} %")
+        for name, count, tenth in zip(parts, milliseconds, tenths, strict=True)
+    ]
+
+
+def exact_seconds(value: float) -> str:
+    """ "1.503 s"."""
+    return _milliseconds(round(1000 * value))
+
+
+def _milliseconds(count: int) -> str:
+    return f"{count / 1000:,.3f} s"
+
+
+def time_split(figures: Figures) -> str:
+    """ "2.003 s: prefill 0.502 s (25.1 %), decode ...": where the wall time went, in one line."""
+    parts = [f"{part.name} {part.seconds} ({part.percent})" for part in wall_time(figures)]
+    if not parts:
+        return "n/a"
+    told = f"{exact_seconds(figures.wall_seconds)}: {', '.join(parts)}"
+    if figures.device_seconds is not None:
+        told += f"; device time {exact_seconds(figures.device_seconds)}"
+    if queued := in_line(figures):
+        told += f"; {queued} in line before it"
+    return told
+
+
+def in_line(figures: Figures) -> str:
+    """How long the run stood in line; "" where that was no time, or where nobody knows."""
+    queued = round(1000 * figures.queued_seconds)
+    return _milliseconds(queued) if queued else ""
+
+
+def step_times(figures: Figures) -> str:
+    """ "median 41 ms, p90 44 ms, p99 61 ms (nearest rank of 31 steps)", of the decode steps."""
+    steps = figures.decode_steps
+    if not steps.count:
+        return "n/a"
+    return (
+        f"median {seconds(steps.median)}, p90 {seconds(steps.p90)}, p99 {seconds(steps.p99)} "
+        f"(nearest rank of {plural(steps.count, 'step')})"
+    )
 
 
 def sentence(run: Run, figures: Figures) -> str:

@@ -1,5 +1,7 @@
 """Links that carry prompts and settings: copied, opened, edited, damaged."""
 
+import base64
+import json
 import threading
 
 import pytest
@@ -11,6 +13,7 @@ from tests.serving import served
 from tests.tiny import scripted_lm, token_ids
 
 MARKUP = "<img src=x onerror=alert(1)>"
+STOPS = f"END\n two\\n\\nlines \nback\\\\slash\n{MARKUP}"
 
 
 @pytest.fixture
@@ -62,13 +65,17 @@ def change_settings(page):
     page.get_by_role("option", name="other").click()
     page.get_by_label("Chat template").check()
     page.get_by_label("Ignore EOS").uncheck()
-    page.get_by_text("Sampling, padding side").click()
+    page.get_by_text("Sampling, stops, padding side").click()
     page.get_by_role("radio", name="right").check()
     page.get_by_label("Temperature (0: greedy)").fill("0.7")
     page.get_by_label("Top-p (1: off)").fill("0.9")
     page.get_by_label("Top-k (0: off)").fill("40")
+    page.get_by_label("Min-p (0: off)").fill("0.05")
+    page.get_by_label("Repetition penalty (1: off)").fill("1.1")
     page.get_by_label("Seed").fill("123")
-    page.get_by_label("Seed").blur()
+    page.get_by_label("Least new tokens").fill("1")
+    page.get_by_label("Stop strings").fill(STOPS)
+    page.get_by_label("Stop strings").blur()
 
 
 def expect_settings(page):
@@ -76,12 +83,16 @@ def expect_settings(page):
     expect(page.get_by_label("Model")).to_have_value("other")
     expect(page.get_by_label("Chat template")).to_be_checked()
     expect(page.get_by_label("Ignore EOS")).not_to_be_checked()
-    page.get_by_text("Sampling, padding side").click()
+    page.get_by_text("Sampling, stops, padding side").click()
     expect(page.get_by_role("radio", name="right")).to_be_checked()
     expect(page.get_by_label("Temperature (0: greedy)")).to_have_value("0.7")
     expect(page.get_by_label("Top-p (1: off)")).to_have_value("0.9")
     expect(page.get_by_label("Top-k (0: off)")).to_have_value("40")
+    expect(page.get_by_label("Min-p (0: off)")).to_have_value("0.05")
+    expect(page.get_by_label("Repetition penalty (1: off)")).to_have_value("1.1")
     expect(page.get_by_label("Seed")).to_have_value("123")
+    expect(page.get_by_label("Least new tokens")).to_have_value("1")
+    expect(page.get_by_label("Stop strings")).to_have_value(STOPS)
 
 
 def test_a_copied_link_opens_the_page_filled_in_and_runs_nothing(url, lm, open_page, stage_of):
@@ -101,6 +112,21 @@ def test_a_copied_link_opens_the_page_filled_in_and_runs_nothing(url, lm, open_p
         assert lm.model.calls == []
         page.get_by_role("button", name="Run", exact=True).click()
         stage_of(page).wait("value.prompts.length === 8 && value.status === 'done'")
+        request = stage_of(page).evaluate("JSON.parse(value.record).requests[0]")
+        assert request["stop"] == ["END", " two\n\nlines ", "back\\slash", MARKUP]
+
+
+def test_a_link_from_before_there_were_stop_strings_opens(url, open_page):
+    order = {"prompts": ["Hello"], "max_new_tokens": [5], "model": "scripted", "batch_size": 1}
+    text = base64.urlsafe_b64encode(json.dumps(order).encode()).decode().rstrip("=")
+    with open_page(url) as page:
+        page.get_by_text("Sampling, stops, padding side").click()
+        page.get_by_label("Stop strings").fill("END")
+        page.get_by_label("Repetition penalty (1: off)").fill("2")
+        page.evaluate("link => { location.href = link }", f"#run={text}")
+        page.get_by_text("Filled in: press Run.").wait_for()
+        expect(page.get_by_label("Stop strings")).to_have_value("")
+        expect(page.get_by_label("Repetition penalty (1: off)")).to_have_value("1")
 
 
 def test_prompts_never_stand_in_a_request_for_the_page(url, open_page):

@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
+from engine import memory
 from engine.turns import turns_on
 from tests.browser.conftest import ROWS
 from tests.browser.wire import Wire
@@ -344,3 +345,186 @@ def test_a_table_tells_screen_readers_the_same(url, open_page, stage_of):
             ["1", "1", "5", "10", "10", "0", "ended · length · 10/10"],
             ["2", "1", "15", "0", "7", "3", "ended · EOS · 7/10"],
         ]
+
+
+def open_settings(page):
+    page.get_by_text("Sampling, stops, padding side").click()
+
+
+def prompts_of(page):
+    return [area.input_value() for area in page.locator(".bs-rows textarea").all()]
+
+
+def budgets_of(page):
+    return [field.input_value() for field in page.locator(".bs-rows input").all()]
+
+
+def test_a10_a21_stop_strings_and_the_least_length_reach_the_run(open_page, stage_of):
+    said = [token_ids("one END two END three"), token_ids("never so"), [EOS]]
+    with served(scripted_lm(said)) as url, open_page(url) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["a", "b", "c"], [20, 8, 9])
+        open_settings(page)
+        page.get_by_label("Least new tokens").fill("8")
+        page.get_by_label("Min-p (0: off)").fill("0.1")
+        page.get_by_label("Repetition penalty (1: off)").fill("1.2")
+        page.get_by_label("Stop strings").fill("END\n\nnot\\nthere")
+        stage.run()
+        stage.wait_for_end()
+        requests = stage.evaluate("JSON.parse(value.record).requests")
+        for request in requests:
+            assert (request["min_new_tokens"], request["stop"]) == (8, ["END", "not\nthere"])
+            assert request["sampling"]["min_p"] == 0.1
+            assert request["sampling"]["repetition_penalty"] == 1.2
+        states = page.locator(".bs-state").all_inner_texts()
+        assert states[0].startswith("ended · stop text · ")
+        assert states[1] == "ended · length · 8/8"
+        assert int(states[2].split("· ")[-1].split("/")[0]) >= 8
+
+
+def test_what_is_wrong_with_a_new_setting_is_one_sentence(url, open_page, stage_of):
+    with open_page(url) as page:
+        stage_of(page).set_prompts(["fine"], [3])
+        open_settings(page)
+        for label, typed, sentence in (
+            ("Least new tokens", "4", "at least 4 new tokens do not fit its token budget of 3."),
+            ("Min-p (0: off)", "7", "Min-p must be from 0 (off) to 1, not 7."),
+            ("Repetition penalty (1: off)", "0", "The repetition penalty must be from 0.1 to 10"),
+            ("Stop strings", "\n".join("123456789"), "9 stop strings: the limit is 8."),
+        ):
+            field = page.get_by_label(label)
+            before = field.input_value()
+            field.fill(typed)
+            page.get_by_role("button", name="Run", exact=True).click()
+            page.get_by_role("alert").get_by_text(sentence).wait_for()
+            field.fill(before)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "budgets"),
+    [
+        ("prompts.txt", "one, 1\n\n<b>two</b>\n", ["9", "9"]),
+        ("prompts.csv", 'prompt,max_new_tokens\n"one, 1",7\n<b>two</b>,\n', ["7", "9"]),
+        ("PROMPTS.JSONL", '{"prompt": "one, 1", "max_new_tokens": 7}\n"<b>two</b>"', ["7", "9"]),
+    ],
+)
+def test_prompts_are_opened_from_a_file(url, open_page, stage_of, tmp_path, name, content, budgets):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with open_page(url) as page:
+        page.get_by_label("Token budget of prompt 4").fill("9")
+        page.get_by_role("button", name="Paste many").click()
+        with page.expect_file_chooser() as chooser:
+            page.get_by_role("button", name="From a file…").click()
+        chooser.value.set_files(tmp_path / name)
+        page.get_by_role("status").get_by_text(f"2 prompts from {name}.").wait_for()
+        assert prompts_of(page) == ["one, 1", "<b>two</b>"]
+        assert budgets_of(page) == budgets
+        expect(page.get_by_label("Batch size (slots)")).to_have_value("2")
+        expect(page.get_by_label("Prompts, one per line")).to_be_hidden()
+        expect(page.get_by_label("Prompt 1", exact=True)).to_be_focused()
+        stage = stage_of(page)
+        stage.run()
+        stage.wait_for_end()
+        assert stage.evaluate("value.prompts") == ["one, 1", "<b>two</b>"]
+
+
+DROP = """([selector, files]) => {
+  const carried = new DataTransfer();
+  for (const [name, content] of files) carried.items.add(new File([content], name));
+  const target = document.querySelector(selector);
+  for (const type of ["dragenter", "dragover", "drop"]) {
+    target.dispatchEvent(new DragEvent(type, {
+      dataTransfer: carried, bubbles: true, cancelable: true,
+    }));
+  }
+}"""
+
+
+def drop(page, name, content, *, on=".bs-rows textarea"):
+    page.evaluate(DROP, [on, [[name, content]]])
+
+
+def test_a_file_is_dropped_on_the_list_and_the_stage_leaves_it_alone(url, open_page):
+    with open_page(url) as page:
+        shown = page.evaluate("document.querySelector('.bs-stage').batchscope.value.key")
+        drop(page, "dropped.txt", "one\ntwo\nthree")
+        page.get_by_text("3 prompts from dropped.txt.").wait_for()
+        assert prompts_of(page) == ["one", "two", "three"]
+        assert page.evaluate("document.querySelector('.bs-stage').batchscope.value.key") == shown
+        assert page.locator(".bs-said").inner_text() == ""
+        assert page.locator(".bs-dropping").count() == 0
+        expect(page.locator(".bs-drop")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("p.csv", "prompt,max_new_tokens\nHi,7\n\nHo,x\n", "p.csv, line 4: the token budget must"),
+        ("p.jsonl", '"Hi"\n"Ho', "p.jsonl, line 2: not JSON: "),
+        ("p.txt", "x\n" + "y" * 8001, "p.txt, line 2: the prompt has 8,001 characters, the limit"),
+        ("p.txt", "x" * 2**21, "p.txt is larger than 1 MiB."),
+        ("run.json", "{}", "If it is a saved run, open it beside the picture"),
+        ("<img src=x onerror=alert(1)>.png", "x", "<img src=x onerror=alert(1)>.png: files of"),
+    ],
+)
+def test_a_file_that_can_not_be_read_is_said_and_the_list_stays(
+    url, open_page, name, content, sentence
+):
+    with open_page(url) as page:
+        before = prompts_of(page)
+        drop(page, name, content)
+        page.get_by_role("alert").get_by_text(sentence).wait_for()
+        assert prompts_of(page) == before
+        assert page.locator(".bs-editor img").count() == 0
+
+
+def test_a_file_without_an_answer_is_said(url, open_page):
+    with open_page(url) as page:
+        page.route("**/component_server*", lambda route: route.fulfill(json=None))
+        drop(page, "p.txt", "x")
+        page.get_by_role("alert").get_by_text("The server did not answer: try the file").wait_for()
+
+
+def test_what_a_run_needs_is_said_before_it(url, open_page, stage_of):
+    with open_page(url) as page:
+        line = page.locator("#bs-forecast")
+        needs = "Needs at most {} of KV cache ({} of up to {} tokens); "
+        stage_of(page).set_prompts(["ten tokens", "two"], [5, 7])
+        expect(line).to_contain_text(needs.format("3.6 kB", "2 rows", 16 - 2))
+        expect(line).to_contain_text("B are free.")
+        assert line.locator("[role=alert], [role=status]").count() == 0
+        page.get_by_label("Batch size (slots)").fill("1")
+        expect(line).to_contain_text(needs.format("1.8 kB", "1 row", 16 - 2))
+        page.get_by_label("Prompt 1", exact=True).fill(" ")
+        expect(line).to_have_text("")
+        page.get_by_label("Prompt 1", exact=True).fill("x" * 5000)
+        expect(line.get_by_role("alert")).to_contain_text("does not fit the model's context")
+        page.get_by_label("Prompt 1", exact=True).fill("x")
+        expect(line).to_contain_text("(1 row of up to 9 tokens)")
+
+
+def test_a_run_that_does_not_fit_is_refused_in_red_before_it(
+    url, slow, monkeypatch, open_page, stage_of
+):
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 50_000)
+    with open_page(url) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["a", "b"], [400, 400])
+        refused = page.locator("#bs-forecast").get_by_role("alert")
+        expect(refused).to_contain_text("and 50.0 kB are free.")
+        assert refused.evaluate("node => getComputedStyle(node).color") == "rgb(179, 38, 30)"
+        said = refused.inner_text()
+        page.get_by_role("button", name="Run", exact=True).click()
+        expect(page.get_by_text(said)).to_have_count(2)
+        assert slow.model.calls == []
+
+
+def test_typing_asks_for_a_forecast_once_it_pauses(url, open_page):
+    asked = []
+    with open_page(url) as page:
+        page.locator("#bs-forecast").get_by_text("Needs at most").wait_for()
+        page.on("request", lambda request: asked.append(request.url))
+        page.get_by_label("Prompt 1", exact=True).press_sequentially("and so on, and so on")
+        expect(page.locator("#bs-forecast")).to_contain_text("free.")
+        page.wait_for_timeout(1000)  # two pauses
+    assert len(asked) < 5

@@ -46,6 +46,11 @@ def make_run(batches, *, prefill=0.5, decode=1.5 / 9, status="done", pause=0.0) 
     )
 
 
+def with_steps(run: Run, change) -> Run:
+    """The run with each step changed: `change(step)` gives its other fields."""
+    return replace(run, steps=tuple(replace(step, **change(step)) for step in run.steps))
+
+
 def cut(run: Run, steps: int, status="running") -> Run:
     """The run as it was after so many steps, under way or ended there."""
     now = until(run, steps)

@@ -70,6 +70,11 @@ def test_without_a_step_that_was_the_picture_shows_the_end(step):
             {"record": RECORD, "format": "svg", "theme": "blue"},
             "The theme must be light or dark, not 'blue'.",
         ),
+        (
+            export_run,
+            {"record": RECORD, "format": "svg", "theme": {}},
+            "The theme must be light or dark, not {}.",
+        ),
     ],
 )
 def test_what_can_not_be_answered_is_said_in_one_sentence(ask, question, sentence):

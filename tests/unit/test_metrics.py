@@ -1,15 +1,30 @@
 """Figures of hand-made runs, worked out on paper."""
 
 from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from engine.metrics import Waste, columns, idle_waste, measure, padding_waste, rows
+from engine import runfile
+from engine.metrics import (
+    Spread,
+    Waste,
+    columns,
+    idle_waste,
+    measure,
+    padding_waste,
+    percentile,
+    rows,
+)
 from engine.requests import make_requests
 from engine.run import KVBytes
 from engine.static import StaticBatchEngine
+from tests import record
 from tests.tiny import scripted_lm
-from tests.unit.paper import WORKED, cut, make_run
+from tests.unit.paper import WORKED, cut, make_run, with_steps
 
 # The worked example
 
@@ -51,14 +66,16 @@ def test_ttft_and_tpot_of_each_row():
 
 
 def test_tpot_is_the_rows_own_when_steps_differ_in_length():
-    steps = tuple(
-        replace(step, started=0.5 + (step.forward - 2) ** 2, seconds=2 * step.forward - 3)
-        if step.forward > 1
-        else step
-        for step in WORKED.steps
+    run = with_steps(
+        WORKED,
+        lambda step: (
+            {"started": 0.5 + (step.forward - 2) ** 2, "seconds": 2 * step.forward - 3}
+            if step.forward > 1
+            else {}
+        ),
     )
     # Token k comes at 0.5 + (k - 1) ** 2 seconds.
-    assert [row.tpot for row in rows(replace(WORKED, steps=steps))] == [3.0, 9.0, 9.0]
+    assert [row.tpot for row in rows(run)] == [3.0, 9.0, 9.0]
 
 
 def test_c2_a_row_of_one_token_has_no_tpot_and_is_left_out_of_the_mean():
@@ -74,6 +91,8 @@ def test_c3_before_the_first_token_nothing_is_measured(status, end):
     assert [(row.ttft, row.tpot, row.end) for row in rows(run)] == [(None, None, end)] * 3
     assert figures.mean_ttft is None
     assert figures.mean_tpot is None
+    assert figures.waited == figures.ttft == figures.tpot == figures.decode_steps == Spread()
+    assert figures.device_seconds is None
     assert figures.output_tokens_per_second is None
     assert figures.decode_tokens_per_second is None
     assert figures.prompt_tokens_per_second is None
@@ -101,6 +120,114 @@ def test_with_one_column_nothing_was_decoded():
     assert figures.idle.fraction is None
     assert figures.decode_tokens_per_second is None
     assert figures.output_tokens_per_second == 4.0
+
+
+# Time
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "percent", "answer"),
+    [
+        ([10, 20, 30], 99, 30),
+        ([30, 10, 20], 50, 20),
+        ([10, 20, 30], 34, 20),
+        ([10, 20, 30], 33, 10),
+        (range(1, 101), 90, 90),
+        (range(1, 101), 99, 99),
+        ([7], 1, 7),
+        ([7], 99, 7),
+        ([], 99, None),
+    ],
+)
+def test_c11_a_percentile_is_the_nearest_rank(milliseconds, percent, answer):
+    assert percentile(milliseconds, percent) == answer
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=1), st.integers(1, 100))
+def test_c11_no_smaller_value_has_as_many_at_or_below_it(values, percent):
+    answer = percentile(values, percent)
+    at_or_below = sum(value <= answer for value in values)
+    below = sum(value < answer for value in values)
+    assert answer in values
+    assert (
+        Fraction(below, len(values)) < Fraction(percent, 100) <= Fraction(at_or_below, len(values))
+    )
+
+
+@pytest.mark.parametrize("percent", [0, -1, 101])
+def test_there_is_no_other_percentile(percent):
+    with pytest.raises(ValueError, match=f"percentile {percent}"):
+        percentile([1.0], percent)
+
+
+def test_c11_the_spread_of_the_decode_steps_leaves_the_prefill_out():
+    run = with_steps(
+        make_run([[(3, 4)]]), lambda step: {"seconds": [9.0, 0.03, 0.01, 0.02][step.forward - 1]}
+    )
+    assert measure(run).decode_steps == Spread(3, 0.02, 0.03, 0.03, 0.03)
+    assert measure(cut(run, 2)).decode_steps == Spread(1, 0.03, 0.03, 0.03, 0.03)
+    assert measure(cut(run, 1)).decode_steps == Spread()
+
+
+def test_first_tokens_and_paces_are_spread_over_the_rows_that_have_them():
+    figures = measure(make_run([[(2, 3), (2, 1)], [(4, 2)]], prefill=0.5, decode=0.25, pause=1.0))
+    assert figures.waited == Spread(3, 0.0, 2.0, 2.0, 2.0)
+    assert figures.ttft == Spread(3, 0.5, 0.5, 0.5, 0.5)
+    assert figures.tpot == Spread(2, 0.25, 0.25, 0.25, 0.25)
+    before_the_second_batch = cut(make_run([[(2, 3)], [(4, 2)]]), 3)
+    assert measure(before_the_second_batch).ttft.count == 1
+
+
+def test_what_no_forward_took_is_told_apart():
+    figures = measure(make_run([[(2, 3)], [(4, 2)]], prefill=0.5, decode=0.25, pause=0.125))
+    assert figures.between_seconds == 0.125
+    assert figures.wall_seconds == (
+        figures.prefill_seconds + figures.decode_seconds + figures.between_seconds
+    )
+    third = make_run([[(2, 9)]], prefill=0.1, decode=0.3)  # adds up to a hair more than it took
+    assert measure(third).between_seconds == pytest.approx(0, abs=1e-12)
+    assert all(measure(cut(third, k)).between_seconds >= 0 for k in range(10))
+
+
+def test_the_wait_in_line_comes_before_the_wall_time():
+    figures = measure(replace(WORKED, queued_seconds=3.0))
+    assert figures.queued_seconds == 3.0
+    assert figures == replace(measure(WORKED), queued_seconds=3.0)
+
+
+def test_device_time_is_told_only_where_it_was_measured_throughout():
+    on_device = with_steps(WORKED, lambda step: {"device_seconds": 0.125})
+    assert measure(on_device).device_seconds == 1.25
+    assert measure(cut(on_device, 2)).device_seconds == 0.25
+    assert measure(WORKED).device_seconds is None
+    in_part = with_steps(
+        WORKED, lambda step: {"device_seconds": 0.125 if step.forward > 1 else None}
+    )
+    assert measure(in_part).device_seconds is None
+
+
+def test_c7_steps_last_until_their_tokens_are_there_and_add_up_to_the_wall_time():
+    delay = 0.05
+    lm = scripted_lm([[65]], seconds=delay)
+    run = StaticBatchEngine(lm, batch_size=2).run(make_requests(["a", "b", "c"], max_new_tokens=8))
+    figures = measure(run)
+    assert len(run.steps) == 16
+    assert min(step.seconds for step in run.steps) >= delay
+    assert figures.between_seconds <= 0.02 * figures.wall_seconds
+
+
+def test_c8_a_recorded_run_was_warmed_up_in_its_own_shape(monkeypatch, tmp_path):
+    asked = []
+
+    def run(requests):
+        asked.append(requests)
+        return replace(WORKED, texts=(f"run {len(asked)}", "", ""))
+
+    monkeypatch.setattr(record, "FOLDER", tmp_path)
+    monkeypatch.setattr(runfile, "save", lambda run, path: path.write_text(run.texts[0]))
+    record._record("name", SimpleNamespace(run=run), ["the requests"])
+    assert asked == [["the requests"]] * 2
+    assert (tmp_path / "name.json").read_text() == "run 2"
 
 
 # Several batches

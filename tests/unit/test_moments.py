@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,8 @@ from engine.requests import make_requests
 from engine.run import until
 from engine.static import StaticBatchEngine
 from tests.tiny import EOS, scripted_lm, token_ids
-from tests.unit.paper import WORKED, cut, make_run
+from tests.unit.paper import WORKED, cut, make_run, with_steps
+from viz import words
 from viz.explain import TILES
 from viz.stage.stage import stage_props
 from viz.stage.state import (
@@ -24,6 +26,14 @@ from viz.stage.state import (
     stage_state,
     stride,
 )
+
+FULL = replace(
+    with_steps(WORKED, lambda step: {"device_seconds": 0.15}),
+    queued_seconds=1.5,
+    kv_estimate=12_400,
+    model=replace(WORKED.model, kv_dtype="float16", kv_bytes_per_token=46_080),
+)
+"""The worked example with everything told that a record can tell."""
 
 SMALL = st.lists(
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 7)), min_size=1, max_size=4),
@@ -172,8 +182,9 @@ def test_each_batch_says_what_stands_under_its_columns():
 def test_tiles_are_those_that_the_stage_explains():
     state, explained = stage_state(WORKED, key="k"), stage_props()["tiles"]
     assert [tile["label"] for tile in explained] == [tile.label for tile in TILES.values()]
-    assert all(set(tile) == {"label", "short", "text", "formula"} for tile in explained)
-    parts = {"value", "unit", "note", "brief", "bar", "worked"}
+    named = {"label", "short", "text", "formula", "rows", "columns"}
+    assert all(set(tile) == named for tile in explained)
+    parts = {"value", "unit", "note", "brief", "bar", "worked", "facts"}
     assert [set(tile) for tile in state["tiles"]] == [parts] * len(explained)
 
 
@@ -192,3 +203,138 @@ def test_worked_figures_repeat_the_formula_with_the_runs_numbers():
     assert worked[3:5] == ["16 / 36 = 44.4 %", "6 / 30 = 20.0 %"]
     before = [tile["worked"] for tile in stage_state(cut(WORKED, 0), key="k")["tiles"]]
     assert before[:5] == ["n/a"] * 5
+
+
+def table(run, key):
+    """The table of a tile's panel: what is known of each of its rows."""
+    tile = TILES[key]
+    lines = dict(zip(TILES, stage_state(run, key="k")["tiles"], strict=True))[key]["facts"]
+    return {
+        name: line.split("\t")
+        for name, line in zip(tile.rows, lines.split("\n") if lines else [], strict=False)
+        if line
+    }
+
+
+def test_c6_the_panel_of_output_tells_where_the_wall_time_went():
+    parts = {
+        "prefill": ["0.500 s", "25.0 %"],
+        "decode": ["1.500 s", "75.0 %"],
+        "between forwards": ["0.000 s", "0.0 %"],
+        "= wall time": ["2.000 s", "100 %"],
+    }
+    assert table(WORKED, "output") == parts
+    assert table(FULL, "output") == parts | {
+        "device time": ["1.500 s", "75.0 %"],
+        "in line, before it": ["1.500 s"],
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(SMALL, st.floats(1e-4, 9), st.floats(1e-4, 9), st.floats(0, 3))
+def test_the_parts_of_the_wall_time_add_up_as_they_are_shown(batches, prefill, decode, pause):
+    run = make_run(batches, prefill=prefill, decode=decode, pause=pause)
+    *parts, whole = table(run, "output").values()
+    amounts = [Decimal(seconds.removesuffix(" s").replace(",", "")) for seconds, _ in parts]
+    assert sum(amounts) == Decimal(whole[0].removesuffix(" s").replace(",", ""))
+    assert sum(Decimal(percent.removesuffix(" %")) for _, percent in parts) == 100
+    assert min(amounts) >= 0
+
+
+def test_the_panel_of_the_first_token_tells_each_wait():
+    run = make_run([[(2, 3)], [(4, 2)]], prefill=0.5, decode=0.25)
+    assert table(replace(run, queued_seconds=1.5), "ttft") == {
+        "in line": ["1.5 s"],
+        "waiting for the batch": ["500 ms", "0 ms", "1.0 s", "1.0 s"],
+        "TTFT": ["500 ms"] * 4,
+        "= until the first token": ["2.5 s"],
+    }
+    assert list(table(run, "ttft")) == [*TILES["ttft"].rows[1:]]
+
+
+def test_c11_the_panel_of_tpot_tells_percentiles_and_their_method():
+    times = {2: 0.02, 3: 0.01, 4: 0.03}
+    run = with_steps(
+        make_run([[(3, 4)]]), lambda step: {"seconds": times.get(step.forward, step.seconds)}
+    )
+    assert table(run, "tpot")["decode step"] == ["20 ms", "30 ms", "30 ms", "3 steps"]
+    assert table(cut(run, 2), "tpot")["decode step"] == ["20 ms"] * 3 + ["1 step"]
+    assert table(cut(run, 1), "tpot") == {}
+    assert "nearest rank" in TILES["tpot"].text
+    assert words.step_times(measure(run)) == (
+        "median 20 ms, p90 30 ms, p99 30 ms (nearest rank of 3 steps)"
+    )
+    assert words.step_times(measure(cut(run, 1))) == "n/a"
+
+
+def test_c2_a_row_of_one_token_is_in_no_statistic_of_tpot():
+    run = make_run([[(3, 1), (5, 10)]], decode=0.25)
+    assert table(run, "tpot")["TPOT"] == ["250 ms"] * 3 + ["1 row"]
+
+
+def test_the_panel_of_the_cache_tells_what_was_said_before_and_what_was_measured():
+    assert table(FULL, "kv") == {
+        "weights": ["float32"],
+        "cache": ["float16"],
+        "a token in the cache": ["46,080 bytes"],
+        "said before the run": ["at most 12.4 kB"],
+        "measured peak": ["15.0 B"],
+    }
+    assert table(WORKED, "kv") == {"weights": ["float32"], "measured peak": ["15.0 B"]}
+
+
+def test_c3_before_the_first_token_no_panel_tells_a_time():
+    stopped = cut(FULL, 0, "stopped")
+    assert {key: table(stopped, key) for key in ("output", "ttft", "tpot")} == {
+        "output": {},
+        "ttft": {},
+        "tpot": {},
+    }
+    assert words.time_split(measure(stopped)) == "n/a"
+    values = [tile["value"] for tile in stage_state(stopped, key="k")["tiles"]]
+    assert values[:3] == ["n/a"] * 3
+
+
+def test_the_wall_time_in_one_line():
+    assert words.time_split(measure(FULL)) == (
+        "2.000 s: prefill 0.500 s (25.0 %), decode 1.500 s (75.0 %), between forwards 0.000 s "
+        "(0.0 %); device time 1.500 s; 1.500 s in line before it"
+    )
+    assert words.time_split(measure(WORKED)).endswith("(0.0 %)")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (None, "n/a"),
+        (0, "0 ms"),
+        (2e-5, "0 ms"),
+        (6e-5, "0.1 ms"),
+        (0.00994, "9.9 ms"),
+        (0.00996, "10 ms"),
+        (0.118, "118 ms"),
+        (0.9996, "1.0 s"),
+    ],
+)
+def test_seconds_have_two_digits_where_a_step_is_short(seconds, told):
+    assert words.seconds(seconds) == told
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=6), st.integers(0, 5000))
+def test_shares_add_up_and_none_is_off_by_a_unit(amounts, units):
+    given = words.shares(amounts, units)
+    if total := sum(amounts):
+        assert sum(given) == units
+        for share, amount in zip(given, amounts, strict=True):
+            assert abs(share - units * amount / total) < 1 + 1e-6
+    else:
+        assert given == [0] * len(amounts)
+
+
+def test_a_run_that_tells_everything_is_replayed_with_all_of_it():
+    now = {}
+    for k, change in enumerate(moments(FULL)):
+        now = merged(now, change)
+        then = until(FULL, k)
+        assert now == moment(then, measure(then))

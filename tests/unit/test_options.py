@@ -11,8 +11,18 @@ def test_without_options_the_limits_are_the_defaults():
 
 
 def test_each_limit_has_an_option():
-    options = "--max-prompts 1 --max-prompt-characters 2 --max-new-tokens 3 --max-batch-size 4"
-    assert limits_of(page_parser().parse_args(options.split())) == Limits(1, 2, 3, 4)
+    options = (
+        "--max-prompts 1 --max-prompt-characters 2 --max-new-tokens 3 --max-batch-size 4 "
+        "--max-run-seconds 5 --max-runs 6"
+    )
+    assert limits_of(page_parser().parse_args(options.split())) == Limits(1, 2, 3, 4, 5, 6)
+
+
+def test_prompts_are_not_logged_unless_asked_for():
+    options = page_parser().parse_args([])
+    assert (options.log_level, options.log_prompts) == ("info", False)
+    options = page_parser().parse_args(["--log-level", "error", "--log-prompts"])
+    assert (options.log_level, options.log_prompts) == ("error", True)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +33,8 @@ def test_each_limit_has_an_option():
         ("--port", "http", "'http' is not a port number"),
         ("--max-batch-size", "0", "'0' is not a whole number of at least 1"),
         ("--max-prompts", "-3", "'-3' is not a whole number of at least 1"),
+        ("--max-run-seconds", "0", "'0' is not a whole number of at least 1"),
+        ("--log-level", "loud", "invalid choice: 'loud'"),
     ],
 )
 def test_a_wrong_value_is_said_in_words(capsys, option, value, complaint):

@@ -25,14 +25,36 @@ def refusal(call, *arguments, **options) -> str:
 
 def test_good_input_becomes_requests():
     requests = make_requests(
-        ["a", [1, 2]], max_new_tokens=[3, 4], temperature=0.5, top_p=0.9, top_k=7, seed=8
+        ["a", [1, 2]],
+        max_new_tokens=[3, 4],
+        temperature=0.5,
+        top_p=0.9,
+        top_k=7,
+        min_p=0.1,
+        repetition_penalty=1.3,
+        seed=8,
+        min_new_tokens=2,
+        stop=["END", "\n"],
     )
     assert [request.index for request in requests] == [0, 1]
     assert [request.prompt for request in requests] == ["a", (1, 2)]
     assert [request.max_new_tokens for request in requests] == [3, 4]
-    assert {request.sampling for request in requests} == {Sampling(0.5, 0.9, 7)}
+    assert {request.sampling for request in requests} == {Sampling(0.5, 0.9, 7, 0.1, 1.3)}
     assert {request.seed for request in requests} == {8}
     assert not any(request.ignore_eos for request in requests)
+    assert {request.min_new_tokens for request in requests} == {2}
+    assert {request.stop for request in requests} == {("END", "\n")}
+
+
+def test_what_is_not_asked_for_is_off():
+    [request] = make_requests(["a"])
+    assert request.sampling == Sampling(0.0, 1.0, 0, min_p=0.0, repetition_penalty=1.0)
+    assert (request.min_new_tokens, request.stop, request.ignore_eos) == (0, (), False)
+
+
+def test_one_stop_string_is_a_list_of_one():
+    [request] = make_requests(["a"], stop="END")
+    assert request.stop == ("END",)
 
 
 def test_input_at_the_limits_is_taken():
@@ -118,6 +140,19 @@ def test_whole_numbers_are_taken_in_any_spelling(budget):
         ({"top_k": -1}, "Top-k must be 0 (off) or more, not -1."),
         ({"top_k": 1.5}, "Top-k must be a whole number, not 1.5."),
         ({"top_k": None}, "Top-k must be a whole number, not empty."),
+        ({"min_p": -0.1}, "Min-p must be from 0 (off) to 1, not -0.1."),
+        ({"min_p": 1.5}, "Min-p must be from 0 (off) to 1, not 1.5."),
+        ({"min_p": "low"}, "Min-p must be a number, not 'low'."),
+        (
+            {"repetition_penalty": 0},
+            "The repetition penalty must be from 0.1 to 10 (1: off), not 0.",
+        ),
+        (
+            {"repetition_penalty": 11},
+            "The repetition penalty must be from 0.1 to 10 (1: off), not 11.",
+        ),
+        ({"repetition_penalty": None}, "The repetition penalty must be a number, not None."),
+        ({"repetition_penalty": True}, "The repetition penalty must be a number, not True."),
         ({"seed": "x"}, "The seed must be a whole number, not 'x'."),
         ({"seed": 1.5}, "The seed must be a whole number, not 1.5."),
     ],
@@ -126,7 +161,45 @@ def test_bad_sampling_is_named(options, sentence):
     assert refusal(make_requests, ["a"], **options) == sentence
 
 
-@pytest.mark.parametrize("option", ["temperature", "top_p"])
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"min_new_tokens": -1}, "The least number of new tokens must be 0 or more, not -1."),
+        (
+            {"min_new_tokens": 1.5},
+            "The least number of new tokens must be a whole number, not 1.5.",
+        ),
+        (
+            {"min_new_tokens": 6, "max_new_tokens": [6, 5]},
+            "Prompt 2: at least 6 new tokens do not fit its token budget of 5.",
+        ),
+        ({"stop": 5}, "Stop strings must be a list of texts."),
+        ({"stop": None}, "Stop strings must be a list of texts."),
+        ({"stop": ["a", 5]}, "Stop strings must be a list of texts."),
+        ({"stop": b"END"}, "Stop strings must be a list of texts."),
+        ({"stop": {"a": 1}}, "Stop strings must be a list of texts."),
+        ({"stop": ["x"] * 9}, "9 stop strings: the limit is 8."),
+        ({"stop": ""}, "Stop string 1 is empty."),
+        ({"stop": ["a", ""]}, "Stop string 2 is empty."),
+        ({"stop": ["x" * 101]}, "Stop string 1 has 101 characters: the limit is 100."),
+        (
+            {"stop": ["\ud83d"]},
+            "Stop string 1 is not Unicode text: it has half of a surrogate pair.",
+        ),
+        ({"ignore_eos": "yes"}, "Ignore EOS must be on or off, not 'yes'."),
+    ],
+)
+def test_bad_ends_are_named(options, sentence):
+    assert refusal(make_requests, ["a", "b"], **options) == sentence
+
+
+def test_ends_at_the_limits_are_taken():
+    stop = ["x" * 100] * 8
+    [request] = make_requests(["a"], max_new_tokens=5, min_new_tokens=5, stop=stop)
+    assert (request.min_new_tokens, request.stop) == (5, tuple(stop))
+
+
+@pytest.mark.parametrize("option", ["temperature", "top_p", "min_p", "repetition_penalty"])
 def test_a_number_too_large_for_a_float_is_refused(option):
     assert len(refusal(make_requests, ["a"], **{option: 10**400})) < 100
 

@@ -9,10 +9,11 @@ from engine import runfile
 from engine.errors import RecordError, RunError
 from engine.metrics import measure
 from engine.requests import make_requests
-from engine.run import Sampling
+from engine.run import SCHEMA_VERSION, Sampling
 from engine.static import StaticBatchEngine
 from tests.tiny import EOS, scripted_lm, tiny_lm, token_ids
 from tests.unit.paper import WORKED, make_run
+from viz.recorded import FOLDER as RECORDINGS_FOLDER
 
 
 def engine_runs():
@@ -156,6 +157,32 @@ def set_at(path, value):
         (set_at(["steps", 1, "kv_bytes", "live"], -1), "a count of bytes is not"),
         (set_at(["model", "threads"], -1), "the number of weights or threads is not"),
         (set_at(["model", "name"], "m" * 201), "name of the model .* longer than 200 characters"),
+        (set_at(["model", "kv_dtype"], "m" * 201), "name of the model .* longer than 200 char"),
+        (set_at(["model", "kv_bytes_per_token"], -1), "a count of bytes is not between 0"),
+        (set_at(["kv_estimate"], -1), "a count of bytes is not between 0"),
+        (set_at(["kv_estimate"], 2**53), "a count of bytes is not"),
+        (set_at(["queued_seconds"], -0.5), "a time in seconds is not"),
+        (set_at(["queued_seconds"], 1e10), "a time in seconds is not"),
+        (set_at(["steps", 1, "device_seconds"], -0.5), "a time in seconds is not"),
+        (set_at(["requests", 0, "min_new_tokens"], -1), "least number of new tokens is not betw"),
+        # What nobody could have asked for
+        (set_at(["requests", 0, "prompt"], []), "request 0 has an empty prompt"),
+        (set_at(["requests", 1, "prompt"], ""), "request 1 has an empty prompt"),
+        (set_at(["requests", 0, "min_new_tokens"], 5), "request 0 must have more new tokens than"),
+        (set_at(["requests", 0, "sampling", "temperature"], -1.0), "temperature must be 0 .greedy"),
+        (set_at(["requests", 0, "sampling", "top_p"], 0.0), "Top-p must be above 0"),
+        (set_at(["requests", 2, "sampling", "top_k"], -1), "Top-k must be 0 .off. or more"),
+        (set_at(["requests", 0, "sampling", "min_p"], 1.1), "Min-p must be from 0 .off. to 1"),
+        (set_at(["requests", 0, "sampling", "repetition_penalty"], 0.0), "The repetition penalty"),
+        (set_at(["requests", 0, "seed"], 10**16), "The seed is too large"),
+        (set_at(["requests", 0, "stop"], ["x"] * 9), "9 stop strings: the limit is 8"),
+        (set_at(["requests", 0, "stop"], [""]), "Stop string 1 is empty"),
+        (set_at(["requests", 0, "stop"], ["x" * 101]), "Stop string 1 has 101 characters"),
+        # Ends that the request does not allow
+        (set_at(["steps", 3, "ends", 0], "stop"), 'forward 4: a slot ends as "stop"'),
+        (set_at(["steps", 3, "ends", 0], "cancelled"), 'forward 4: a slot ends as "cancelled"'),
+        (set_at(["steps", 3, "ends", 0], "error"), 'forward 4: a slot ends as "error"'),
+        (set_at(["steps", 2, "ends", 0], "length"), 'forward 3: a slot ends as "length"'),
         # Wrong number of slots
         (set_at(["steps", 1, "tokens"], [65, 65]), "forward 2"),
         (set_at(["steps", 1, "tokens"], [65] * 4), "forward 2"),
@@ -240,8 +267,91 @@ def test_sampling_settings_survive_the_file():
     run = replace(
         WORKED,
         requests=tuple(
-            replace(request, sampling=Sampling(0.7, 0.9, 5), seed=2**40, ignore_eos=True)
+            replace(request, sampling=Sampling(0.7, 0.9, 5, 0.1, 1.3), seed=2**40, ignore_eos=True)
             for request in WORKED.requests
         ),
     )
+    assert runfile.loads(runfile.dumps(run)) == run
+
+
+def ending(end, **request):
+    """The worked example, its first row ended by its fourth token of at most 6."""
+    first = replace(WORKED.requests[0], max_new_tokens=6, **request)
+    last = replace(WORKED.steps[3], ends=(end, None, None))
+    return replace(
+        WORKED,
+        requests=(first, *WORKED.requests[1:]),
+        steps=(*WORKED.steps[:3], last, *WORKED.steps[4:]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "asked", "allowed"),
+    [
+        ("eos", {}, True),
+        ("eos", {"min_new_tokens": 4}, True),
+        ("eos", {"min_new_tokens": 5}, False),
+        ("eos", {"ignore_eos": True}, False),
+        ("stop", {"stop": ("END",)}, True),
+        ("stop", {"stop": ("END",), "min_new_tokens": 4}, True),
+        ("stop", {"stop": ("END",), "min_new_tokens": 5}, False),
+        ("stop", {}, False),
+        ("length", {}, False),
+    ],
+)
+def test_a21_a_row_ends_as_its_request_allows(end, asked, allowed):
+    text = runfile.dumps(ending(end, **asked))
+    if allowed:
+        assert runfile.loads(text) == ending(end, **asked)
+    else:
+        assert f'forward 4: a slot ends as "{end}", which its request does not allow' in refused(
+            text
+        )
+
+
+# Versions
+
+
+def without_version_2(file):
+    """The file as version 1 wrote it."""
+    for field in ("queued_seconds", "kv_estimate"):
+        del file[field]
+    for field in ("kv_dtype", "kv_bytes_per_token"):
+        del file["model"][field]
+    for request in file["requests"]:
+        del request["min_new_tokens"], request["stop"]
+        del request["sampling"]["min_p"], request["sampling"]["repetition_penalty"]
+    for step in file["steps"]:
+        del step["device_seconds"]
+    return file | {"schema_version": 1}
+
+
+def test_a_run_of_version_1_is_read_as_one_of_version_2():
+    assert runfile.loads(json.dumps(without_version_2(data()))) == WORKED
+
+
+@pytest.mark.parametrize(
+    "path", sorted(RECORDINGS_FOLDER.glob("*.json")), ids=lambda path: path.stem
+)
+def test_the_recordings_load_and_come_back(path):
+    run = runfile.load(path)
+    assert run.schema_version == SCHEMA_VERSION
+    assert runfile.loads(runfile.dumps(run)) == run
+
+
+def test_a_field_of_version_2_keeps_its_rules_whatever_version_the_file_says():
+    file = data() | {"schema_version": 1, "queued_seconds": 2.5}
+    assert runfile.loads(json.dumps(file)).queued_seconds == 2.5
+    file["queued_seconds"] = -1
+    assert "a time in seconds is not" in refused(json.dumps(file))
+
+
+def test_the_fields_of_version_2_survive_the_file():
+    run = replace(
+        ending("stop", stop=("END", "\n\u2028"), min_new_tokens=2),
+        model=replace(WORKED.model, kv_dtype="bfloat16", kv_bytes_per_token=131_072),
+        queued_seconds=0.25,
+        kv_estimate=2**40,
+    )
+    run = replace(run, steps=tuple(replace(step, device_seconds=0.125) for step in run.steps))
     assert runfile.loads(runfile.dumps(run)) == run

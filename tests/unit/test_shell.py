@@ -92,6 +92,56 @@ def test_a_file_of_prompts_skips_blank_lines_and_its_byte_order_mark(shell, tmp_
     assert [request.prompt for request in runfile.load(out_file).requests] == ["one", "two"]
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("prompts.csv", 'prompt,max_new_tokens\n"one, ""1""",3\ntwo,\n'),
+        ("prompts.jsonl", '{"prompt": "one, \\"1\\"", "max_new_tokens": 3}\n"two"\n'),
+    ],
+)
+def test_a_file_brings_its_budgets_unless_they_are_named(shell, tmp_path, name, content):
+    file, out = tmp_path / name, tmp_path / "run.json"
+    file.write_text(content, encoding="utf-8")
+    arguments = ("run", "--prompt", "zero", "--prompts-file", file, "--json", out)
+
+    def budgets(*more):
+        assert shell(*arguments, *more)[0] == 0
+        requests = runfile.load(out).requests
+        assert [request.prompt for request in requests] == ["zero", 'one, "1"', "two"]
+        return [request.max_new_tokens for request in requests]
+
+    assert budgets() == [32, 3, 32]
+    assert budgets("--max-new-tokens", 2) == [2, 2, 2]
+
+
+def test_sampling_stops_and_the_least_length_reach_the_record(shell, tmp_path):
+    out = tmp_path / "run.json"
+    shell(
+        *("run", "--prompt", "a", "--max-new-tokens", 9, "--json", out, "--min-p", 0.1),
+        *("--repetition-penalty", 1.1, "--min-new-tokens", 2, "--stop", "END", "--stop", "o "),
+    )
+    request = runfile.load(out).requests[0]
+    assert (request.sampling.min_p, request.sampling.repetition_penalty) == (0.1, 1.1)
+    assert (request.min_new_tokens, request.stop) == (2, ("END", "o "))
+
+
+def test_a_terminal_obeys_neither_prompts_nor_answers_nor_errors(shell, tmp_path):
+    escape = "\x1b]0;owned\x07\x9b31m\r\x7f\u202e\ttab"
+    shown = "\\x1b]0;owned\\x07\\x9b31m\\r\\x7f\\u202e\ttab"
+    out_file = tmp_path / "run.json"
+    arguments = ("run", "--prompt", f"say {escape}", "--json", out_file)
+    status, out, err = shell(*arguments, lm=scripted_lm([[*token_ids(f"so {escape}"), EOS]]))
+    assert status == 0
+    assert f"[1] say {shown}\n" in out
+    assert f"\nso {shown}\n" in out
+    assert runfile.load(out_file).texts == (f"so {escape}",)
+    file = tmp_path / "x\x1b[31m.csv"
+    file.write_text("prompt\n\x1b,\n")
+    status, _, err = shell("run", "--prompts-file", file, lm=None)
+    assert status == 2
+    assert err.startswith("error: x\\x1b[31m.csv, line 2: 2 values")
+
+
 def test_the_serial_engine_runs_one_row_at_a_time(shell, tmp_path):
     path = tmp_path / "run.json"
     arguments = ("run", "--prompt", "a", "--prompt", "bb", "--engine", "serial")
@@ -112,7 +162,12 @@ def test_the_serial_engine_runs_one_row_at_a_time(shell, tmp_path):
         (("--prompt", "a", "--max-new-tokens", "1,2"), "2 token budgets for 1 prompts."),
         (("--prompt", "a", "--temperature", "-1"), "The temperature must be 0 (greedy) or more"),
         (("--prompt", "a", "--batch-size", "x"), "The batch size must be a whole number"),
-        (("--prompts-file", "missing.txt"), "missing.txt can't be read as UTF-8 text."),
+        (("--prompts-file", "missing.txt"), "missing.txt can't be read: No such file"),
+        (("--prompts-file", "tests"), "tests can't be read: Is a directory."),
+        (("--prompts-file", "/dev/zero"), "zero: files of prompts end in .txt, .csv or .jsonl."),
+        (("--prompt", "a", "--stop", ""), "Stop string 1 is empty."),
+        (("--prompt", "a", "--min-p", "2"), "Min-p must be from 0 (off) to 1, not 2."),
+        (("--prompt", "a", "--min-new-tokens", "40"), "at least 40 new tokens do not fit"),
         (("--prompt", "a", "--json", "no/such/folder.json"), "is not a file in an existing folder"),
     ],
 )

@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 import torch
 
+from engine.clock import DeviceClock
 from engine.errors import RequestError, RunError
 from engine.metrics import measure, rows
 from engine.requests import make_requests
@@ -133,6 +134,24 @@ def test_closing_frees_the_cache(monkeypatch):
 
 
 # Breaking
+
+
+def test_a_keyboard_interrupt_in_another_thread_is_the_models_own():
+    lm = scripted_lm([[A]], before_forward=FailingOnce(3, KeyboardInterrupt()))
+    with closing(stream_of(lm)) as stream, ThreadPoolExecutor(1) as pool:
+        error = pool.submit(list, stream).exception(PATIENCE)
+    assert isinstance(error, RunError)
+    assert "it raised KeyboardInterrupt" in str(error)
+    assert len(stream.record().steps) == 2
+    assert works(lm)
+
+
+def test_ctrl_c_in_the_main_thread_is_passed_on():
+    lm = scripted_lm([[A]], before_forward=FailingOnce(3, KeyboardInterrupt()))
+    with closing(stream_of(lm)) as stream, pytest.raises(KeyboardInterrupt):
+        list(stream)
+    assert stream.record().status == "stopped"
+    assert works(lm)
 
 
 @pytest.mark.parametrize("kind", [SystemExit, GeneratorExit])
@@ -275,6 +294,50 @@ def test_d3_out_of_memory_frees_the_failed_forward_and_the_next_run_works(monkey
     assert works(lm)
 
 
+# The deadline
+
+
+def test_a_run_that_takes_longer_than_it_may_ends_after_its_forward():
+    lm = scripted_lm([[A]], seconds=0.01)
+    engine = StaticBatchEngine(lm)
+    requests = make_requests(["a", "b"], max_new_tokens=4000)
+    with closing(engine.stream(requests, seconds=0.05)) as stream:
+        with pytest.raises(RunError, match=r"took longer than this host allows: 0.05 s\.$"):
+            list(stream)
+        record = stream.record()
+    assert 1 <= len(record.steps) == len(lm.model.calls) < 4000
+    assert record.status == "error"
+    assert [row.end for row in rows(record)] == ["error", "error"]
+    assert record.steps[-1].finished > 0.05
+    assert record.steps[-2].finished <= 0.05
+    assert works(lm)
+
+
+def test_waiting_in_line_does_not_count_against_the_deadline():
+    lm = scripted_lm([[A]])
+    first = stream_of(lm)
+    second = StaticBatchEngine(lm).stream(make_requests(["a"], max_new_tokens=3), seconds=1e-9)
+    with closing(first), closing(second):
+        next(first)
+        assert not second.wait_turn(0.01)
+        first.close()
+        with pytest.raises(RunError, match="longer than this host allows"):
+            next(second)
+    assert second.record().queued_seconds > 0.01
+
+
+def test_the_time_in_line_is_in_the_record():
+    lm = scripted_lm([[A]])
+    first, second = stream_of(lm), stream_of(lm)
+    with closing(first), closing(second):
+        next(first)
+        assert not second.wait_turn(0.05)
+        list(first)
+        list(second)
+    assert second.record().queued_seconds >= 0.05
+    assert first.record().queued_seconds < second.record().queued_seconds
+
+
 # Steps and their times
 
 
@@ -349,6 +412,36 @@ def test_step_times_follow_each_other_and_fit_into_the_wall_time():
     figures = measure(record)
     assert figures.prefill_seconds + figures.decode_seconds <= figures.wall_seconds
     assert figures.wall_seconds >= 12 * 0.002
+
+
+class Mark:
+    """Stands in for a CUDA event: the clock of a device that works 3 ms for each `work`."""
+
+    now = 0.0
+
+    def __init__(self, *, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        self.at = Mark.now
+
+    def elapsed_time(self, other):
+        return other.at - self.at
+
+
+def test_c7_the_devices_own_clock_times_the_work_between_its_marks(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Event", Mark)
+    clock = DeviceClock(torch.device("cuda"))
+    clock.start()
+    Mark.now += 3
+    clock.stop()
+    Mark.now += 5
+    assert clock.seconds == pytest.approx(0.003)
+
+
+def test_c7_off_cuda_the_host_tells_the_time():
+    record = StaticBatchEngine(scripted_lm([[A]])).run(make_requests(["a"], max_new_tokens=3))
+    assert [step.device_seconds for step in record.steps] == [None] * 3
 
 
 def test_no_requests_are_refused():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.metrics import measure
-from tests.unit.paper import WORKED, cut, make_run
+from tests.unit.paper import WORKED, cut, make_run, with_steps
 from tests.unit.traces import events_of, problems, span_of
 
 
@@ -21,7 +21,7 @@ def slices(events, category, slot=None):
 
 def overlapping(run, seconds):
     """The run with every step so much longer that it reaches into the next."""
-    return replace(run, steps=tuple(replace(s, seconds=s.seconds + seconds) for s in run.steps))
+    return with_steps(run, lambda step: {"seconds": step.seconds + seconds})
 
 
 RUNS = {
@@ -35,6 +35,8 @@ RUNS = {
     "running": cut(make_run([[(1, 3)], [(1, 3)]]), 2),
     "one token": make_run([[(4, 1)]]),
     "stopped before its first step": cut(WORKED, 0, status="stopped"),
+    "waited in line": replace(make_run([[(1, 3)], [(1, 2)]]), queued_seconds=1 / 3),
+    "never came to its turn": replace(cut(WORKED, 0, status="stopped"), queued_seconds=1 / 3),
 }
 
 
@@ -49,8 +51,8 @@ def test_the_span_is_the_wall_time_of_the_run(run):
     assert span_of(events_of(run)) == round(1e6 * wall)
 
 
-def test_a_run_of_two_seconds_spans_two_seconds():
-    """C14: microseconds, not nanoseconds or milliseconds."""
+def test_c14_a_run_of_two_seconds_spans_two_seconds():
+    """Microseconds, not nanoseconds or milliseconds."""
     assert span_of(events_of(WORKED)) == 2_000_000
     assert sum(event["dur"] for event in slices(events_of(WORKED), "prefill", slot=1)) == 500_000
 
@@ -107,6 +109,24 @@ def test_a_wait_ends_where_the_batch_starts():
     ]
     second = slices(events_of(run), "request", slot=1)[1]
     assert second["ts"] == round(1e6 * run.batches[1].started)
+
+
+def test_the_wait_in_line_comes_before_the_run():
+    run = make_run([[(1, 2)], [(1, 3)]], pause=0.25)
+    late = events_of(replace(run, queued_seconds=1.5))
+    in_line = [event for event in late if event["name"] == "in line"]
+    assert [(event["ph"], event["ts"]) for event in in_line] == [("b", 0), ("e", 1_500_000)]
+    assert [event for event in late if event not in in_line] == [
+        {**event, "ts": event["ts"] + 1_500_000} if "ts" in event else event
+        for event in events_of(run)
+    ]
+
+
+def test_a_slice_tells_the_devices_own_time_where_it_was_measured():
+    on_device = with_steps(WORKED, lambda step: {"device_seconds": 0.125})
+    told = [event["args"]["device_seconds"] for event in slices(events_of(on_device), "decode", 1)]
+    assert told == [0.125] * 3
+    assert "device_seconds" not in slices(events_of(WORKED), "decode", slot=1)[0]["args"]
 
 
 def test_a_slice_is_named_for_its_text_or_its_phase():

@@ -6,6 +6,11 @@ const pasted = box.querySelector("textarea");
 const KEPT = "batchscope-prompts"; // outlives a reload of this tab, and nothing else
 const KEPT_SETTINGS = "batchscope-settings"; // as the text of a link
 const LINK = "#run="; // prompts stand behind the #, which browsers keep from servers and their logs
+const editor = find("editor");
+const fileInput = find("prompt-file");
+const PAUSE = 400; // ms without a change, until the server hears of it
+let pause;
+let asked; // the newest file
 
 function fit(area) {
   area.style.height = "auto";
@@ -20,6 +25,12 @@ function publish() {
   props.value = value;
   keep(KEPT, JSON.stringify(value));
   silence();
+  tellSoon();
+}
+
+function tellSoon() {
+  clearTimeout(pause);
+  pause = setTimeout(() => element.isConnected && trigger("changed"), PAUSE);
 }
 
 // A number where it is one, else what was typed: the server says what is wrong with it.
@@ -99,11 +110,14 @@ function silence() {
   find("link").hidden = true;
 }
 
+function base64(bytes) {
+  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+}
+
 // base64url of the order as JSON in UTF-8, as engine/orders.py reads it.
 function linkText(order) {
-  const bytes = new TextEncoder().encode(JSON.stringify(order));
-  const base64 = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
-  return base64.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  const text = base64(new TextEncoder().encode(JSON.stringify(order)));
+  return text.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
 async function copyLink(order) {
@@ -146,6 +160,46 @@ async function openLink(link) {
   say(text, kind);
 }
 
+// The server reads the file, and says in its own words if it is too large or no file of prompts.
+async function openFile(file) {
+  if (!file) return;
+  asked = file;
+  const answer = await readFile(file);
+  if (asked !== file) return; // another was asked for meanwhile
+  const { prompts, text, kind } = answer;
+  if (prompts) {
+    const budget = lastBudget();
+    show(prompts.map((row) => ({ ...row, max_new_tokens: row.max_new_tokens ?? budget })));
+    togglePaste(false);
+    publish();
+    trigger("replaced");
+    list.querySelector("textarea").focus();
+  }
+  say(text, kind);
+}
+
+async function readFile(file) {
+  try {
+    const start = await file.slice(0, props.largest_file + 1).arrayBuffer();
+    const content = base64(new Uint8Array(start));
+    const answer = await server.open_prompts({ name: file.name, content });
+    return answer ?? { text: "The server did not answer: try the file again.", kind: "error" };
+  } catch (error) {
+    console.debug(error);
+    return { text: "The file can't be read: is it a folder, or gone?", kind: "error" };
+  }
+}
+
+// A file that is over the list is meant for it; the stage takes those over the rest of the page.
+function onFiles(type, handler) {
+  editor.addEventListener(type, (event) => {
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    event.stopPropagation();
+    handler(event);
+  });
+}
+
 list.addEventListener("input", (event) => {
   if (event.target.tagName === "TEXTAREA") fit(event.target);
   publish();
@@ -177,10 +231,28 @@ find("add").addEventListener("click", () => {
 find("paste").addEventListener("click", () => togglePaste(box.hidden));
 find("paste-add").addEventListener("click", () => pastePrompts(false));
 find("paste-replace").addEventListener("click", () => pastePrompts(true));
+fileInput.accept = props.file_types.join();
+find("from-file").addEventListener("click", () => fileInput.click());
+fileInput.addEventListener("change", () => {
+  openFile(fileInput.files[0]);
+  fileInput.value = "";
+});
+onFiles("dragenter", () => document.dispatchEvent(new DragEvent("dragleave")));
+onFiles("dragover", () => editor.classList.add("bs-dropping"));
+onFiles("dragleave", (event) => {
+  if (!editor.contains(event.relatedTarget)) editor.classList.remove("bs-dropping");
+});
+onFiles("drop", (event) => {
+  editor.classList.remove("bs-dropping");
+  openFile(event.dataTransfer.files[0]);
+});
 find("copy-link").addEventListener("click", () => trigger("wants_link"));
-find("editor").addEventListener("copy-order", (event) => copyLink(event.detail));
-find("editor").addEventListener("fill-in", (event) => openLink(linkText(event.detail)));
-find("editor").addEventListener("keep-order", (event) => keep(KEPT_SETTINGS, linkText(event.detail)));
+editor.addEventListener("copy-order", (event) => copyLink(event.detail));
+editor.addEventListener("fill-in", (event) => openLink(linkText(event.detail)));
+editor.addEventListener("keep-order", (event) => {
+  keep(KEPT_SETTINGS, linkText(event.detail));
+  tellSoon();
+});
 addEventListener("hashchange", function follow() {
   if (element.isConnected) openLink(takeLink());
   else removeEventListener("hashchange", follow); // another page has taken this one's place
@@ -189,6 +261,7 @@ watch("value", () => {
   show(props.value);
   keep(KEPT, JSON.stringify(props.value));
   silence();
+  tellSoon();
 });
 new ResizeObserver(() => list.querySelectorAll("textarea").forEach(fit)).observe(list);
 show(props.value);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ _HAND_OVER = (FOLDER / "link.js").read_text(encoding="utf-8")
 COPY_LINK = _HAND_OVER.replace("EVENT", "copy-order")
 """JavaScript for the `wants_link` event: prompts, model and settings -> a link in the clipboard."""
 KEEP_SETTINGS = _HAND_OVER.replace("EVENT", "keep-order")
-"""JavaScript for a change of model or settings: the same -> kept for a reload of this tab."""
+"""JavaScript for a change of model or settings: the same -> kept for a reload of this tab, and
+counted as a change of the list."""
 
 
 def editor_value(prompts: Sequence[str], budgets: Sequence[int]) -> list[dict[str, Any]]:
@@ -40,32 +42,58 @@ def link_in(data: object) -> str:
     return str(data.get("link")) if isinstance(data, dict) else ""
 
 
+def file_in(data: object) -> tuple[str, bytes]:
+    """Name and content of the file that the editor asks about. Raises RequestError."""
+    asked = data if isinstance(data, dict) else {}
+    name, content = asked.get("name"), asked.get("content")
+    if not isinstance(name, str) or not isinstance(content, str):
+        raise RequestError("A file must have a name and a content.")
+    try:
+        return name, base64.b64decode(content, validate=True)
+    except ValueError as error:
+        raise RequestError("The content of a file must be base64.") from error
+
+
 class PromptEditor(DataComponent):
     """An editable list. `submit` fires on Ctrl+Enter in a prompt, `replaced` when the whole list
-    has become another one (pasted, or kept from before a reload), `wants_link` on Copy link, and
-    `linked` when the list has come out of a link or, with its settings, from before a reload; its
-    text is `event.link`."""
+    has become another one (pasted, out of a file, or kept from before a reload), `wants_link` on
+    Copy link, and `linked` when the list has come out of a link or, with its settings, from before
+    a reload; its text is `event.link`. `changed` fires a moment after the last of some changes of
+    the list, or of the settings that KEEP_SETTINGS tells of."""
 
     def __init__(
         self,
         value: list[dict[str, Any]],
         *,
         default_budget: int,
+        file_types: Sequence[str],
+        largest_file: int,
         answer_link: Callable[[str], dict[str, Any]],
+        answer_file: Callable[[str, bytes], dict[str, Any]],
         **options: Any,
     ) -> None:
         """`answer_link` answers a link's text with {"prompts": value, "text", "kind"}, or without
-        "prompts" where there is only something to say."""
+        "prompts" where there is only something to say; `answer_file` likewise the name and content
+        of a file of prompts, whose budgets may be None. The browser offers `file_types`, and sends
+        at most one byte more than `largest_file`."""
 
         def open_link(data: Any) -> dict[str, Any]:
             return answer_link(link_in(data))
+
+        def open_prompts(data: Any) -> dict[str, Any]:
+            try:
+                return answer_file(*file_in(data))
+            except RequestError as error:
+                return {"text": str(error), "kind": "error"}
 
         super().__init__(
             value,
             folder=FOLDER,
             name="editor",
             default_budget=default_budget,
-            server_functions=[open_link],
+            file_types=list(file_types),
+            largest_file=largest_file,
+            server_functions=[open_link, open_prompts],
             **options,
         )
 

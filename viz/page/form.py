@@ -1,4 +1,4 @@
-"""The left column: prompts, presets and settings, Run and Stop, and the notice under them."""
+"""The left column: prompts, presets, settings and what they need, Run, Stop, and the notice."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ class Settings(NamedTuple):
     top_k: Any
     seed: Any
     padding_side: Any
+    min_p: Any
+    repetition_penalty: Any
+    min_new_tokens: Any
+    stop: Any
 
 
 class Form(NamedTuple):
@@ -31,6 +35,7 @@ class Form(NamedTuple):
     presets: list[gr.Button]
     model: gr.Dropdown
     settings: Settings
+    forecast: Notice
     run: gr.Button
     stop: gr.Button
     notice: Notice
@@ -44,14 +49,24 @@ def build_form(
     models: Sequence[str],
     largest_batch: int,
     default_budget: int,
+    file_types: Sequence[str],
+    largest_file: int,
     answer_link: Callable[[str], dict[str, Any]],
+    answer_file: Callable[[str, bytes], dict[str, Any]],
 ) -> Form:
     """The column, filled in: `prompts` is the editor's first value, `settings` those of Settings;
-    `presets` and `models` are names to choose from; `answer_link` is the editor's."""
+    `presets` and `models` are names to choose from; what is not named here is the editor's."""
     first = Settings(*settings)
     with gr.Column(elem_id="bs-left", scale=0):
         with gr.Column(elem_id="bs-settings"):
-            editor = PromptEditor(prompts, default_budget=default_budget, answer_link=answer_link)
+            editor = PromptEditor(
+                prompts,
+                default_budget=default_budget,
+                file_types=file_types,
+                largest_file=largest_file,
+                answer_link=answer_link,
+                answer_file=answer_file,
+            )
             with gr.Row(elem_id="bs-presets"):
                 preset_buttons = [gr.Button(label, size="sm") for label in presets]
             batch_size = gr.Number(
@@ -68,16 +83,30 @@ def build_form(
             with gr.Row(elem_id="bs-switches"):
                 chat_template = gr.Checkbox(first.chat_template, label="Chat template")
                 ignore_eos = gr.Checkbox(first.ignore_eos, label="Ignore EOS")
-            with gr.Accordion("Sampling, padding side", open=False):
+            with gr.Accordion("Sampling, stops, padding side", open=False):
                 padding_side = gr.Radio(
                     ["left", "right"], value=first.padding_side, label="Padding side"
                 )
                 temperature = _number(first.temperature, "Temperature (0: greedy)", step=0.1)
                 top_p = _number(first.top_p, "Top-p (1: off)", step=0.05)
                 top_k = _number(first.top_k, "Top-k (0: off)", step=1)
-                seed = gr.Textbox(
-                    first.seed, label="Seed", placeholder="drawn anew", elem_classes="bs-inline"
+                min_p = _number(first.min_p, "Min-p (0: off)", step=0.05)
+                repetition_penalty = _number(
+                    first.repetition_penalty, "Repetition penalty (1: off)", step=0.1
                 )
+                seed = gr.Textbox(
+                    first.seed, label="Seed", placeholder="drawn", elem_classes="bs-inline"
+                )
+                min_new_tokens = _number(first.min_new_tokens, "Least new tokens", step=1)
+                stop_strings = gr.Textbox(
+                    first.stop,
+                    label="Stop strings",
+                    placeholder="one per line; \\n is a line break",
+                    lines=2,
+                    max_lines=4,
+                    elem_id="bs-stops",
+                )
+        forecast = Notice(quiet=True, elem_id="bs-forecast")
         with gr.Row(elem_id="bs-buttons"):
             run = gr.Button("Run", elem_id="bs-run", variant="primary", scale=2)
             stop = gr.Button("Stop", elem_id="bs-stop", interactive=False)
@@ -91,8 +120,12 @@ def build_form(
         top_k=top_k,
         seed=seed,
         padding_side=padding_side,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        min_new_tokens=min_new_tokens,
+        stop=stop_strings,
     )
-    return Form(editor, preset_buttons, model, fields, run, stop, line)
+    return Form(editor, preset_buttons, model, fields, forecast, run, stop, line)
 
 
 def _number(value: float, label: str, *, step: float) -> gr.Number:

@@ -1,9 +1,9 @@
-// Shows props.value.text as text; an error is announced at once.
+// Shows props.value.text as text.
 const line = find("notice");
 
 function show() {
   const { text, kind } = props.value;
-  line.setAttribute("role", kind === "error" ? "alert" : "status");
+  line.setAttribute("role", kind === "error" ? "alert" : props.quiet ? "none" : "status");
   line.dataset.kind = kind;
   line.textContent = text;
 }

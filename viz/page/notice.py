@@ -1,4 +1,4 @@
-"""The notice: one line under the buttons, for progress, the queue, or what is wrong."""
+"""A line of text for progress, the queue, or what is wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def notice(text: str = "", kind: NoticeKind = "info") -> dict[str, str]:
 
 
 class Notice(DataComponent):
-    """A line of text; an error is announced at once."""
+    """A line of text. Screen readers hear what it says, an error at once; if it is `quiet`, only
+    errors."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(notice(), folder=Path(__file__).parent, name="notice", **options)
+    def __init__(self, *, quiet: bool = False, **options: Any) -> None:
+        super().__init__(
+            notice(), folder=Path(__file__).parent, name="notice", quiet=quiet, **options
+        )

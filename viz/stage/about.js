@@ -18,13 +18,18 @@ function describe({ slot, batch: index, kind, k }) {
     return [who, `Step 1, prefill: ${place === null ? "padding" : token}`, ...costs(batch, 0)];
   }
   const step = `Step ${k + 1}, ${k ? "decode" : "out of the prefill"}`;
-  const { tokens } = view.rows[request];
+  const { tokens, state } = view.rows[request];
   if (k >= batch.times.length) return [who, step, "not yet"];
   if (!tokens[k]) return [who, `${step}: idle, the row has ended`, ...costs(batch, k)];
-  const end = k === tokens.length - 1 && view.value.ends[request] === "eos";
-  const shown =
-    tokens[k].text !== "" ? JSON.stringify(tokens[k].text) : end ? "end of text" : "part of a character";
+  const shown = tokenWords(tokens[k].text, k === tokens.length - 1 ? state : "running");
   return [who, step, `token ${shown} (id ${tokens[k].id})`, ...costs(batch, k)];
+}
+
+// What became readable with a token, after which its row is in a state. Nothing does while a
+// character is incomplete, or while the text may be the beginning of a stop text.
+function tokenWords(text, state) {
+  if (text === "") return { eos: "end of text", stop: "that completes the stop text" }[state] ?? "without text yet";
+  return JSON.stringify(text) + (state === "stop" ? " and the stop text" : "");
 }
 
 function costs(batch, forward) {
@@ -53,7 +58,22 @@ function hoverAt(cell) {
   hoverOver(cell, { clientX: left, clientY: bottom });
 }
 
-// Makes a button one that explains itself; `explain` gives the lines of the panel.
+// Cells under and beside their heads; a row of which nothing is known is left out.
+function factTable(columns, rows, facts) {
+  const table = make("table");
+  const head = (scope, text) => Object.assign(make("th", "", text), { scope });
+  if (columns.length) table.createTHead().insertRow().append(make("td"), ...columns.map((text) => head("col", text)));
+  const body = table.createTBody();
+  facts.split("\n").forEach((line, index) => {
+    if (!line) return;
+    const cells = line.split("\t").map((text) => make("td", "", text));
+    body.insertRow().append(head("row", rows[index]), ...cells);
+  });
+  return table;
+}
+
+// Makes a button one that explains itself; `explain` gives the title of the panel and what stands
+// under it: lines of text, or nodes.
 function explains(node, explain) {
   node.explain = explain;
   node.setAttribute("aria-expanded", "false");
@@ -88,7 +108,7 @@ function tell() {
   const [title, ...lines] = pinned ? describe(pinned) : asker.explain();
   if (title === undefined) return closeAbout();
   setText(about.querySelector("h3"), title);
-  find("about-lines").replaceChildren(...lines.map((line) => make("p", "", line)));
+  find("about-lines").replaceChildren(...lines.map((line) => (line.nodeType ? line : make("p", "", line))));
   about.hidden = false;
   const frame = stage.getBoundingClientRect();
   const { left, bottom } = pinned ? cellBox(pinned) : asker.getBoundingClientRect();

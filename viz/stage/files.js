@@ -46,6 +46,8 @@ function fillForm() {
     batch_size: settings.batch_size,
     chat_template: settings.chat_template,
     ignore_eos: first.ignore_eos,
+    min_new_tokens: first.min_new_tokens,
+    stop: first.stop,
     ...first.sampling,
     seed: first.seed,
     padding_side: settings.padding_side,

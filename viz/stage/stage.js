@@ -5,13 +5,16 @@ const RUNNING = "batchscope-running";
 let cards = [];
 let scheduled = 0;
 
-function makeTile({ label, short, text, formula }, index) {
+function makeTile({ label, short, text, formula, rows, columns }, index) {
   const tile = Object.assign(make("button", "bs-tile"), { type: "button" });
   const figure = make("span", "bs-figure");
   figure.append(make("span", "bs-value"), make("span", "bs-unit"));
   tile.append(make("span", "bs-label", label), make("span", "bs-short", short), figure);
   tile.append(make("span", "bs-note"), make("span", "bs-brief"), make("span", "bs-bar"));
-  explains(tile, () => [label, text, formula, view.value.tiles[index].worked].filter(Boolean));
+  explains(tile, () => {
+    const { worked, facts } = view.value.tiles[index];
+    return [label, text, formula, worked, facts && factTable(columns, rows, facts)].filter(Boolean);
+  });
   return tile;
 }
 

@@ -15,7 +15,7 @@ from engine import runfile
 from engine.metrics import Figures, Waste, history, measure
 from engine.run import KVBytes, Run, Step
 from viz import words
-from viz.explain import TILES, worked_states, worked_tiles
+from viz.explain import TILES, facts, worked_states, worked_tiles
 
 LEGEND = {
     "active": "working",
@@ -191,7 +191,8 @@ def _step_of(run: Run, step: Step) -> str:
 
 def tiles(run: Run, figures: Figures) -> list[dict[str, Any]]:
     """The figures above the picture, one for each of TILES: value, unit, note, what a slide shows
-    of the note (`brief`), the parts of a bar, and the formula with these numbers (`worked`)."""
+    of the note (`brief`), the parts of a bar, the formula with these numbers (`worked`), and the
+    cells of its table (`facts`)."""
     running = figures.status == "running"
     waited = ""
     if len(run.batches) > 1 and figures.mean_waited is not None:
@@ -213,8 +214,8 @@ def tiles(run: Run, figures: Figures) -> list[dict[str, Any]]:
         ),
         "kv": _kv_tile(figures.kv_bytes, running),
     }
-    worked = worked_tiles(figures)
-    return [made[key] | {"worked": worked[key]} for key in TILES]
+    worked, told = worked_tiles(figures), facts(run, figures)
+    return [made[key] | {"worked": worked[key], "facts": told.get(key, "")} for key in TILES]
 
 
 def _tile(

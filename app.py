@@ -393,9 +393,11 @@ class Demo(gr.Blocks):
             "footer_links": [],
             "run_history": False,
             "ssr_mode": False,
+            "enable_monitoring": False,
             "max_threads": max(40, 4 * self._runs),  # 40 is Gradio's own
             "max_file_size": "1kb",  # the page takes no uploads
-            "state_session_capacity": 4 * self._runs,  # a session is made anew when it is needed
+            # Half a megabyte each, of nothing that this page uses; made anew when one is missed.
+            "state_session_capacity": self._runs,
             "app_kwargs": theirs
             | {"middleware": [Middleware(Guard), *theirs.get("middleware", ())]},
         }
@@ -496,11 +498,13 @@ def _connect(page: Page, demo: Demo, form: Form, stage: Stage, story: Story, tab
     story.chosen(
         page.choose, inputs=[story], outputs=[tabs, *filled_in], api_name="choose", **at_once
     ).success(api_name="run_chosen", **to_run)
-    editor.replaced(page.settings_for, inputs=[editor], outputs=[*settings], **at_once)
+    # A list that is replaced again before the settings of the first are there has its own.
+    each_time = {"trigger_mode": "multiple", **at_once}
+    editor.replaced(page.settings_for, inputs=[editor], outputs=[*settings], **each_time)
     editor.wants_link(None, inputs=order, js=COPY_LINK, **at_once)
     changes = [field.change for field in (form.model, *settings)]
     gr.on(changes, None, inputs=order, js=KEEP_SETTINGS, **at_once)
-    editor.linked(page.linked_settings, outputs=[form.model, *settings], **at_once)
+    editor.linked(page.linked_settings, outputs=[form.model, *settings], **each_time)
 
 
 def shelf_for(options: argparse.Namespace) -> ModelShelf:

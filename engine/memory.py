@@ -228,6 +228,14 @@ def cgroup_bytes_left(
     return left
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out; only CUDA's allocator has a class for it."""
+    says = ("can't allocate memory", "std::bad_alloc", "out of memory")
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
+        isinstance(error, RuntimeError) and any(text in str(error) for text in says)
+    )
+
+
 def _left_in(group: Path, limit: str, usage: str, reclaimable: str) -> list[int]:
     if not (group / limit).exists() or not (group / usage).exists():
         return []
@@ -279,8 +287,8 @@ def needs(lm: LanguageModel) -> Callable[[Shape], Need]:
     - masks: B·Q·K truth values per kind of layer, and one in the model's dtype, which scaled dot
       product attention makes of it (with a padded copy on CUDA). Eager attention holds masks in
       the model's dtype and, per head, scores as they are, in float32, and as probabilities.
-    - a layer: B·Q times 6 states (embedded, residual, normed, ...), and the larger of attention
-      (queries, outputs, and keys and values repeated for every head) and feed-forward.
+    - a layer: B·Q times the states between its parts, and the larger of attention (queries,
+      outputs, and keys and values repeated for every head) and feed-forward.
     - the output layer: logits, three times where they are capped, and what sampling makes of them.
     - the batch: ids, positions, and which are real; 40 bytes a column.
     """
@@ -304,7 +312,7 @@ def needs(lm: LanguageModel) -> Callable[[Shape], Need]:
         repeated = keys if queries > 1 or eager or compressed else 0
         attention = 2 * attended * (queries + repeated * (2 if compressed else 1))
         feed_forward = queries * _feed_forward_numbers(config)
-        return 6 * config.hidden_size * queries + max(attention, feed_forward)
+        return queries * _state_numbers(config) + max(attention, feed_forward)
 
     def output(shape: Shape) -> int:
         logits = shape.logit_columns * number * (3 if capped else 1)
@@ -345,8 +353,17 @@ def _cached_numbers(config: PretrainedConfig) -> tuple[int, int]:
     """
     if _is_latent(config):
         return config.kv_lora_rank, config.qk_rope_head_dim
-    numbers = _key_value_heads(config) * _head_dim(config)
-    return numbers, numbers
+    heads, head_dim = _key_value_heads(config), _head_dim(config)
+    return heads * head_dim, heads * (_first(config, "v_head_dim") or head_dim)
+
+
+def _state_numbers(config: PretrainedConfig) -> int:
+    """Numbers of a token that live at once between the parts of a layer: 6 hidden states
+    (embedded, residual, normed, ...), of which Gemma 3n has several streams; and an input of its
+    own for every layer in Gemma 3n and 4, with what it was made of."""
+    streams = _first(config, "altup_num_inputs") or 1
+    per_layer = config.num_hidden_layers * (_first(config, "hidden_size_per_layer_input") or 0)
+    return 6 * streams * config.hidden_size + 3 * per_layer
 
 
 def _attended_numbers(config: PretrainedConfig) -> int:

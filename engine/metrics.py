@@ -114,7 +114,9 @@ def columns_by_batch(run: Run) -> list[list[Step]]:
 
 def rows(run: Run) -> tuple[Row, ...]:
     """One Row per request, in the order of the requests."""
-    return _tally(run).rows(run.status)
+    meter = Meter(run)
+    meter.catch_up(run)
+    return meter.rows(run.status)
 
 
 @dataclass(frozen=True)
@@ -165,34 +167,26 @@ def measure(run: Run) -> Figures:
     decode forwards over their time; prompt tok/s is real prompt tokens over prefill time.
     Batches that have not started are in no figure.
     """
-    return _tally(run).figures(run.status)
+    return Meter(run).read(run)
 
 
 def history(run: Run, *, every: int = 1) -> Iterator[Figures]:
     """`measure(until(run, k))` for k = 0, every, 2 * every, ... and the last step, in one pass."""
-    tally = _Tally(until(run, 0))
+    meter = Meter(until(run, 0))
     for done, step in enumerate(run.steps):
         if done % every == 0:
-            yield tally.figures("running")
-        tally.seat(run.batches[step.batch])
-        tally.add(step)
-    for batch in run.batches:  # one may have started and never come to a step
-        tally.seat(batch)
-    yield tally.figures(run.status)
+            yield meter.figures("running")
+        meter.seat(run.batches[step.batch])
+        meter.add(step)
+    yield meter.read(run)
 
 
-def _tally(run: Run) -> _Tally:
-    tally = _Tally(run)
-    for step in run.steps:
-        tally.add(step)
-    return tally
-
-
-class _Tally:
-    """Adds up steps, one after another, until someone asks for rows or figures."""
+class Meter:
+    """Reads the record of one run as it grows: what came since the last time is added up."""
 
     def __init__(self, run: Run) -> None:
         self._queued = run.queued_seconds
+        self._added = 0
         self._batches = list(run.batches)
         requests = sum(len(batch.requests) for batch in self._batches)
         self._generated = [0] * requests
@@ -210,12 +204,26 @@ class _Tally:
         self._slots = 0
         self._peak = 0
 
+    def read(self, run: Run) -> Figures:
+        """`measure` of the run, which has grown since it was read last."""
+        self.catch_up(run)
+        return self.figures(run.status)
+
+    def catch_up(self, run: Run) -> None:
+        self._queued = run.queued_seconds
+        for batch in run.batches:  # one may have started and not come to a step
+            self.seat(batch)
+        for step in run.steps[self._added :]:
+            self.add(step)
+
     def seat(self, batch: Batch) -> None:
         """Put a batch that has started in the place of what was planned."""
-        self._batches[batch.index] = batch
-        self._rows.pop(batch.index, None)
+        if self._batches[batch.index] is not batch:
+            self._batches[batch.index] = batch
+            self._rows.pop(batch.index, None)
 
     def add(self, step: Step) -> None:
+        self._added += 1
         batch = self._batches[step.batch]
         finished = step.finished
         for request, token, end in zip(batch.requests, step.tokens, step.ends, strict=True):

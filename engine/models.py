@@ -24,8 +24,10 @@ from transformers import (
 
 from engine.batchable import has_window, reason_against
 from engine.errors import ModelError, first_line
+from engine.live import ON_ZERO_GPU
 from engine.presets import DEFAULT_MODEL
 from engine.run import ModelInfo
+from engine.selfcheck import check_rows
 from engine.sources import find_files
 from engine.weights import OnProgress, ignore_progress, read_config, read_files
 
@@ -223,7 +225,8 @@ def load_model(
 
     device "auto" is CUDA where there is some, else the CPU. dtype "auto" is bfloat16 on CUDA and
     on CPUs with native bfloat16, else float32. Only safetensors and GGUF weights are read, and no
-    code from the hub is run. Raises ModelError with one sentence.
+    code from the hub is run. A model whose rows differ from their solo runs is refused. Raises
+    ModelError with one sentence.
     """
     target = pick_device(device)
     weights = pick_dtype(dtype, target)
@@ -235,6 +238,8 @@ def load_model(
         model, tokenizer = read_files(files.folder, files.gguf_file, weights)
         loaded = LanguageModel(model.to(target).eval(), tokenizer, name, files.revision)
         loaded.check_batchable()
+        if not ON_ZERO_GPU:  # where a load has no device to run on
+            check_rows(loaded)
     return loaded
 
 

@@ -10,64 +10,26 @@ runs, a saved run can be measured, drawn and exported.
 from __future__ import annotations
 
 import argparse
-import base64
-import json
+import faulthandler
 import random
 import sys
 import time
 import traceback
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
-from xml.etree import ElementTree
+from math import ceil
+from typing import Any
 
-import httpx
 import hypothesis
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
 
-from engine import runfile
-from engine.errors import BatchscopeError, RequestError, RunError
-from engine.metrics import measure
-from engine.orders import Order, PageSettings, make_order, read_link
-from engine.promptfile import read_prompts
-from engine.requests import Limits, make_requests
-from engine.run import Run, until
-from engine.static import StaticBatchEngine
-from tests.mutants import anything, broken_bytes, broken_json, partly_wrong, texts
-from tests.tiny import EOS, scripted_lm, token_ids
-from viz.editor.editor import prompts_and_budgets
-from viz.recorded import recorded
-from viz.slide.slide import slide_svg
-from viz.stage.state import stage_state
-from viz.table import csv_table
-from viz.trace import trace
+from engine.errors import BatchscopeError, RunError
+from tests.targets import TARGETS
 
-if TYPE_CHECKING:
-    from tests.serving import Visitor
-
-LIMITS = Limits(prompts=4, prompt_characters=200, new_tokens=6, batch_size=3)
 SLOW_SECONDS = 1.0
 HANG_SECONDS = 60
-
-
-class FuzzError(Exception):
-    """What should hold for every input does not hold for this one."""
-
-
-class Target(NamedTuple):
-    """Something that reads inputs: `attempt` returns if one is taken, and raises a
-    BatchscopeError if it is refused. `ready` holds what an attempt needs, as a context that is
-    entered once."""
-
-    inputs: Callable[[], SearchStrategy[Any]]
-    attempt: Callable[..., None]
-    ready: Callable[[], Any] = nullcontext
 
 
 @dataclass
@@ -120,7 +82,9 @@ def fuzz(name: str, *, examples: int, seed: int) -> Tally:
         )
         @given(target.inputs())
         def try_one(value: Any) -> None:
+            faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=sys.__stderr__)
             tally.count(value, lambda: target.attempt(*first, value))
+            faulthandler.cancel_dump_traceback_later()
 
         try_one()
     return tally
@@ -131,313 +95,25 @@ def _where(error: Exception) -> str:
     return f"{type(error).__name__}: {error!s:.200} ({frame.filename}:{frame.lineno})"
 
 
-# The form, the endpoint and links: the arguments of make_order
-
-
-def arguments() -> SearchStrategy[dict[str, Any]]:
-    few = st.integers(1, 4)
-    return partly_wrong(
-        {
-            "prompts": st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=4),
-            "max_new_tokens": few,
-            "model": st.none() | st.just("scripted"),
-            "batch_size": st.none() | st.integers(1, 3),
-            "chat_template": st.booleans(),
-            "ignore_eos": st.booleans(),
-            "temperature": st.sampled_from([0.0, 1e-8, 0.7, 1e30, 1.7e308]),
-            "top_p": st.floats(0, 1, exclude_min=True),
-            "top_k": st.integers(0, 300),
-            "seed": st.none() | st.integers(-(10**15), 10**15),
-            "padding_side": st.sampled_from(["left", "right"]),
-            "min_p": st.floats(0, 1),
-            "repetition_penalty": st.floats(0.1, 10),
-            "min_new_tokens": st.integers(0, 1),
-            "stop": st.lists(st.text(min_size=1, max_size=3), max_size=3),
-        }
-    )
-
-
-def typed(arguments: dict[str, Any]) -> list[Any]:
-    """The same arguments as the page's events bring them: prompt list, model, settings."""
-    values = arguments | {"seed": arguments["seed"] if arguments["seed"] is not None else ""}
-    prompts, budget = values["prompts"], values["max_new_tokens"]
-    if isinstance(prompts, list):
-        prompts = [{"prompt": prompt, "max_new_tokens": budget} for prompt in prompts]
-    if isinstance(values["stop"], list):
-        values["stop"] = "\n".join(map(str, values["stop"]))
-    return [prompts, values["model"], *(values[name] for name in PageSettings._fields)]
-
-
-def ask_for_a_run(inputs: dict[str, Any] | list[Any]) -> None:
-    """From a script by name, or typed into the page."""
-    if isinstance(inputs, dict):
-        order = make_order(LIMITS, **inputs)
-    else:
-        prompts, model, *settings = inputs
-        listed, budgets = prompts_and_budgets(prompts)
-        PageSettings.of_prompts(listed, LIMITS)
-        asked = PageSettings(*settings).asked()
-        order = make_order(LIMITS, prompts=listed, max_new_tokens=budgets, model=model, **asked)
-    _shown_as_it_is(order)
-    _runs(order)
-
-
-def _shown_as_it_is(order: Order) -> None:
-    """What the page shows of an order asks for that order again."""
-    again = make_order(
-        LIMITS,
-        prompts=[request.prompt for request in order.requests],
-        max_new_tokens=[request.max_new_tokens for request in order.requests],
-        model=order.model,
-        **PageSettings.of_order(order).asked() | {"seed": order.requests[0].seed},
-    )
-    if again.requests != order.requests:
-        raise FuzzError(f"shown as another order: {again}")
-
-
-def _runs(order: Order) -> None:
-    engine = StaticBatchEngine(
-        _lm(),
-        batch_size=order.batch_size,
-        padding_side=order.padding_side,
-        chat_template=order.chat_template,
-    )
-    _comes_back(engine.run(order.requests))
-
-
-@cache
-def _lm() -> Any:
-    return scripted_lm([token_ids("a🤗"), [*token_ids("<b>"), EOS], [EOS]])
-
-
-def open_link(text: str) -> None:
-    _shown_as_it_is(read_link(text, LIMITS))
-
-
-def links() -> SearchStrategy[str]:
-    def link(text: str) -> str:
-        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-    asked = arguments().map(json.dumps)
-    fine = json.dumps({"prompts": ["Hello"], "stop": ["END"], "seed": 1, "min_p": 0.1})
-    broken = broken_bytes([fine.encode(), link(fine).encode()])
-    return st.one_of(
-        asked.map(link),
-        broken_json([fine]).map(link),
-        broken.map(lambda data: base64.urlsafe_b64encode(data).decode()),
-        broken.map(lambda data: data.decode("latin-1")),
-        st.sampled_from(["[", '{"prompts":']).map(lambda text: link(text * 50_000)),
-        texts,
-    )
-
-
-# Files of prompts
-
-
-def prompt_files() -> SearchStrategy[tuple[str, bytes]]:
-    files = [
-        b'prompt,max_new_tokens\r\nHello,4\r\n"a, ""b""\nc",\r\n',
-        b"max_new_tokens;prompt\n4;Hello\n",
-        b'{"prompt": "Hello", "max_new_tokens": 4}\n\n"world"\n{"prompt": "x"}\n',
-        "\ufeffGrüße 🤗\n\n  中文\r\nlast".encode(),
-        "prompt\nGrüße".encode("utf-16"),
-    ]
-    records = st.lists(
-        partly_wrong(
-            {"prompt": st.text(min_size=1, max_size=9), "max_new_tokens": st.integers(1, 6)}
-        ),
-        max_size=5,
-    )
-    written = records.map(lambda rows: "\n".join(map(json.dumps, rows)).encode("utf-8", "replace"))
-    lines = broken_json(['{"prompt": "Hello", "max_new_tokens": 4}']).map(str.encode)
-    names = st.sampled_from(["a.txt", "a.csv", "a.jsonl", "A.CSV"]) | st.one_of(
-        texts, texts.map(lambda text: f"{text}.csv")
-    )
-    data = st.one_of(broken_bytes(files), written, lines, st.binary(), texts.map(_utf8))
-    large = st.sampled_from([b"a\n", b"a,", b'"', b'{"prompt":', b"[", b"1", b"\r", b"\x00"])
-    return st.tuples(names, data | large.map(lambda part: part * 200_000))
-
-
-def _utf8(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def open_prompts(file: tuple[str, bytes]) -> None:
-    name, data = file
-    prompts = read_prompts(data, name, limits=LIMITS)
-    make_requests(
-        [prompt for prompt, _ in prompts],
-        max_new_tokens=[1 if budget is None else budget for _, budget in prompts],
-        limits=LIMITS,
-    )
-
-
-# Saved runs
-
-
-def saved_runs() -> SearchStrategy[str | bytes]:
-    runs = [*_engine_runs(), recorded("tutorial"), recorded("size-2")]
-    documents = [runfile.dumps(run) for run in runs]
-    broken = broken_bytes([document.encode() for document in documents])
-    return st.one_of(broken_json(documents), broken, broken, anything.map(json.dumps), st.binary())
-
-
-def _engine_runs() -> Iterator[Run]:
-    engine = StaticBatchEngine(_lm(), batch_size=2)
-    requests = make_requests(
-        ["héllo <b>", [1, 2, 3], "x" * 9], max_new_tokens=[3, 5, 1], stop=["a"], temperature=0.5
-    )
-    yield engine.run(requests)
-    yield engine.run(make_requests(["a", "b"], max_new_tokens=1, seed=5))
-    stream = engine.stream(requests)
-    next(stream)
-    yield stream.record()
-    stream.close()
-    yield stream.record()
-
-
-def open_run(data: str | bytes) -> None:
-    _works(runfile.loads(data))
-
-
-def _comes_back(run: Run) -> None:
-    if runfile.loads(runfile.dumps(run)) != run:
-        raise FuzzError("a saved run comes back as another")
-
-
-def _works(run: Run) -> None:
-    """A run that was taken is well-formed in everything that is made of it."""
-    _comes_back(run)
-    for moment in {0, len(run.steps) // 2, len(run.steps)}:
-        then = until(run, moment)
-        measure(then)
-        json.dumps(stage_state(then, key="fuzz"), allow_nan=False).encode()
-        ElementTree.fromstring(slide_svg(then).encode())
-    json.loads(trace(run).encode(), parse_constant=_refuse_constant)
-    csv_table(run).encode()
-
-
-def _refuse_constant(name: str) -> None:
-    raise FuzzError(f"{name} in a trace")
-
-
-# The same over HTTP, against a page
-
-
-def questions() -> SearchStrategy[tuple[str, Any]]:
-    runs = [runfile.dumps(run) for run in _engine_runs()]
-    record = broken_json(runs) | broken_bytes([run.encode() for run in runs]).map(
-        lambda data: data.decode("latin-1")
-    )
-    export = {
-        "record": st.sampled_from(runs),
-        "format": st.sampled_from(["svg", "json", "csv", "trace"]),
-        "theme": st.sampled_from(["light", "dark"]),
-        "step": st.integers(-1, 9),
-        "recorded": st.booleans(),
-    }
-    as_json = record.map(_parsed)
-    return st.one_of(
-        st.tuples(st.just("press_run"), arguments().map(typed)),
-        st.tuples(st.just("run"), arguments().map(lambda values: list(values.values()))),
-        st.tuples(st.just("export"), st.tuples(as_json, export["format"], export["theme"])),
-        st.tuples(st.just("export"), st.tuples(anything, anything, anything)),
-        st.tuples(st.just("open_run"), record.map(lambda text: {"record": text}) | anything),
-        st.tuples(st.just("export_run"), partly_wrong(export) | anything),
-    )
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-class Caller:
-    """A visitor who sends whatever JSON it likes."""
-
-    def __init__(self, visitor: Visitor) -> None:
-        self._visitor = visitor
-        self._http = visitor.http
-        components = self._http.get("/config").json()["components"]
-        self._component = {
-            function: component["id"]
-            for component in components
-            for function in component["props"].get("server_fns") or ()
-        }
-
-    def ask(self, question: tuple[str, Any]) -> None:
-        """Raises RequestError if the answer is a refusal."""
-        name, data = question
-        session = self._visitor.session = uuid.uuid4().hex
-        if name in self._component:
-            where = {"component_id": self._component[name], "fn_name": name}
-            _check(self._post("component_server", data=data, session_hash=session, **where))
-            return
-        body = {"data": data, "fn_index": self._visitor.ids[name], "session_hash": session}
-        if name == "export":
-            _check(self._post("run/export", **body))
-            return
-        _check(self._post("queue/join", **body))
-        with self._visitor.messages() as messages:
-            for message, _ in messages:
-                _check_text(json.dumps(message))
-                if message["msg"] == "process_completed" and not message["success"]:
-                    raise RequestError(message["output"]["error"])
-
-    def _post(self, path: str, **body: Any) -> httpx.Response:
-        # httpx itself would send neither NaN nor half a surrogate pair.
-        content, kind = json.dumps(body), {"content-type": "application/json"}
-        return self._http.post(f"/gradio_api/{path}", content=content, headers=kind)
-
-
-@contextmanager
-def page() -> Iterator[Caller]:
-    from tests.serving import Visitor, served  # they start Gradio, which only this target needs
-
-    with served(_lm(), limits=LIMITS) as url:
-        yield Caller(Visitor(url))
-
-
-def _check(answer: httpx.Response) -> None:
-    """Gradio answers a refusal with status 500 and {"error": sentence}."""
-    _check_text(answer.text)
-    said = answer.json() if answer.headers["content-type"] == "application/json" else None
-    error = said.get("error") if isinstance(said, dict) else None
-    if answer.status_code >= 500 and not error:
-        raise FuzzError(f"status {answer.status_code}: {answer.text:.200}")
-    if answer.is_error or error:
-        raise RequestError(str(error))
-
-
-def _check_text(text: str) -> None:
-    if "Traceback" in text or "Something went wrong" in text:
-        raise FuzzError(f"the server failed: {text:.200}")
-
-
-TARGETS = {
-    "form": Target(lambda: arguments() | arguments().map(typed), ask_for_a_run),
-    "link": Target(links, open_link),
-    "promptfile": Target(prompt_files, open_prompts),
-    "run": Target(saved_runs, open_run),
-    "endpoint": Target(questions, Caller.ask, page),
-}
-
-
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser("python -m tests.fuzz", description=__doc__.split("\n")[0])
-    parser.add_argument("--examples", type=int, default=20_000, help="of all targets together")
+    parser.add_argument(
+        "--examples",
+        type=int,
+        default=20_000,
+        help="of all targets together; over HTTP, one for each hundred of another target",
+    )
     parser.add_argument("--target", choices=TARGETS, action="append", help="the default is each")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     options = parser.parse_args(argv)
     names = options.target or list(TARGETS)
+    each = ceil(options.examples / max(1, sum(TARGETS[name].rarity == 1 for name in names)))
     torch.set_num_threads(1)  # the models are tiny
     print(f"seed {options.seed}")
     print(f"{'target':<12}{'examples':>10}{'accepted':>10}{'refused':>10}{'slowest':>11}  failures")
     failed = False
     for name in names:
-        tally = fuzz(name, examples=-(-options.examples // len(names)), seed=options.seed)
+        tally = fuzz(name, examples=ceil(each / TARGETS[name].rarity), seed=options.seed)
         print(
             f"{name:<12}{tally.examples:>10,}{tally.accepted:>10,}{tally.refused:>10,}"
             f"{1000 * tally.slowest:>8,.0f} ms  {len(tally.failures)}",

@@ -86,11 +86,10 @@ TILES = {
         "that still run (live), their pads (padding), and all that ended rows still hold (ended).",
         "live + padding + ended",
         rows=(
-            "weights",
-            "cache",
-            "a token in the cache",
             "said before the run",
-            "measured peak",
+            "a token in the cache",
+            "cache",
+            "weights",
         ),
     ),
 }
@@ -123,7 +122,7 @@ def worked_tiles(figures: Figures) -> dict[str, str]:
         "padding": _waste(figures.padding),
         "idle": _waste(figures.idle),
         "kv": f"{words.size(kv.live)} + {words.size(kv.padding)} + {words.size(kv.dead)} = "
-        f"{words.size(kv.total)}",
+        f"{words.size(kv.total)}; measured peak {words.size(figures.peak_kv_bytes)}",
     }
 
 
@@ -133,8 +132,8 @@ def facts(run: Run, figures: Figures) -> dict[str, str]:
     cells = {
         "output": _time_cells(figures),
         "ttft": _first_token_cells(figures),
-        "tpot": [_spread(figures.decode_steps, "step"), _spread(figures.tpot, "row")],
-        "kv": _memory_cells(run, figures.peak_kv_bytes),
+        "tpot": _pace_cells(run, figures),
+        "kv": _memory_cells(run),
     }
     lines = {tile: ["\t".join(row) for row in rows] for tile, rows in cells.items()}
     return {tile: "\n".join(rows) if any(rows) else "" for tile, rows in lines.items()}
@@ -170,6 +169,12 @@ def _median_p90_longest(spread: Spread) -> list[str]:
     return [words.seconds(value) for value in (spread.median, spread.p90, spread.largest)]
 
 
+def _pace_cells(run: Run, figures: Figures) -> list[list[str]]:
+    # The rows of one batch share its steps, and so their pace.
+    rows = figures.tpot if len(run.batches) > 1 else Spread()
+    return [_spread(figures.decode_steps, "step"), _spread(rows, "row")]
+
+
 def _spread(spread: Spread, noun: str) -> list[str]:
     if not spread.count:
         return []
@@ -177,15 +182,14 @@ def _spread(spread: Spread, noun: str) -> list[str]:
     return [*map(words.seconds, values), words.plural(spread.count, noun)]
 
 
-def _memory_cells(run: Run, peak: int) -> list[list[str]]:
+def _memory_cells(run: Run) -> list[list[str]]:
     model, estimate = run.model, run.kv_estimate
     per_token = model.kv_bytes_per_token
     return [
-        [model.dtype],
-        [model.kv_dtype] if model.kv_dtype else [],
-        [words.plural(per_token, "byte")] if per_token else [],
         [f"at most {words.size(estimate)}"] if estimate is not None else [],
-        [words.size(peak)],
+        [words.plural(per_token, "byte")] if per_token else [],
+        [model.kv_dtype] if model.kv_dtype else [],
+        [model.dtype],
     ]
 
 

@@ -9,11 +9,14 @@ import pytest
 from PIL import Image
 
 from engine import runfile
+from engine.metrics import measure
 from engine.requests import make_requests
+from engine.run import until
 from engine.static import StaticBatchEngine
 from tests.serving import served
 from tests.tiny import EOS, scripted_lm, token_ids
 from tests.unit.traces import events_of, problems, span_of
+from viz.explain import TILES, facts
 from viz.export import export_text
 from viz.theme import DARK, LIGHT
 
@@ -71,7 +74,7 @@ def test_svg_is_vector_and_shows_the_step_of_the_cursor(stage, run, tmp_path):
     assert "Done after 20 steps" in whole
 
 
-def test_html_replays_with_the_network_off(stage, chromium, tmp_path):
+def test_html_replays_with_the_network_off(stage, run, chromium, tmp_path):
     path = stage.export("Replay that works offline", tmp_path)
     context = chromium.new_context(offline=True)
     page = context.new_page()
@@ -85,6 +88,13 @@ def test_html_replays_with_the_network_off(stage, chromium, tmp_path):
         7,
         ["the qui", "the qu"],
     ]
+    page.locator(".bs-tile").first.click()
+    told = page.locator(".bs-about tbody tr").evaluate_all(
+        "rows => rows.map((row) => [...row.cells].map((cell) => cell.textContent).join('\\t'))"
+    )
+    now = until(run, 7)
+    heads, lines = TILES["output"].rows, facts(now, measure(now))["output"].split("\n")
+    assert told == [f"{head}\t{line}" for head, line in zip(heads, lines, strict=True) if line]
     assert errors == []
     assert requests == [path.as_uri()]
     context.close()

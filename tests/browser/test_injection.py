@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
@@ -280,7 +281,15 @@ def test_b8_in_every_place_of_a_saved_run(watch, usual, kind):
 
 @each_kind
 def test_b8_as_what_is_wrong(watch, usual, lm, kind):
-    """Models and stop strings of a link, and a model that raises."""
+    """A seed, models and stop strings of a link, and a model that raises."""
+    seed = re.sub(r"[\r\n]", "", filed(kind)[0]).strip()  # a field of one line
+    watch.page.get_by_label("Seed").fill(seed)
+    watch.page.get_by_label("Seed").press("Tab")
+    watch.page.get_by_role("button", name="Run", exact=True).click()
+    said = f"The seed must be a whole number, not {repr(seed)[:40]}."
+    watch.page.get_by_role("alert").get_by_text(said, exact=True).first.wait_for()
+    expect_usual(watch, usual)
+
     texts = [text[:MAX_STOP_CHARACTERS] for text in filed(kind)][:MAX_STOPS]
     for text in filed(kind):
         follow(watch, prompts=["x"], max_new_tokens=5, chat_template=False, model=text)

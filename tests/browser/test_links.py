@@ -123,7 +123,7 @@ def test_a_link_from_before_there_were_stop_strings_opens(url, open_page):
         page.get_by_text("Sampling, stops, padding side").click()
         page.get_by_label("Stop strings").fill("END")
         page.get_by_label("Repetition penalty (1: off)").fill("2")
-        page.evaluate("link => { location.href = link }", f"#run={text}")
+        page.evaluate("text => { location.hash = `#run=${text}` }", text)
         page.get_by_text("Filled in: press Run.").wait_for()
         expect(page.get_by_label("Stop strings")).to_have_value("")
         expect(page.get_by_label("Repetition penalty (1: off)")).to_have_value("1")

@@ -1,6 +1,7 @@
 """The replay: one cursor, and at every step exactly what the Run was then."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import expect
@@ -16,6 +17,7 @@ from tests.serving import served
 from tests.tiny import EOS, scripted_lm, token_ids
 from tests.unit.pictures import places
 from viz import words
+from viz.explain import TILES, facts
 from viz.recorded import RECORDINGS, recorded
 from viz.stage.state import moment
 
@@ -168,7 +170,7 @@ def test_a_run_under_way_can_not_be_replayed_or_replaced(url, open_page, stage_o
         )
         steps = stage.evaluate("view.steps")
         stage.wait(f"view.steps > {steps}")
-        page.get_by_role("button", name="Stop").click()
+        page.get_by_role("button", name="Stop", exact=True).click()
         stage.wait_for_end("stopped")
         assert stage.evaluate("value.key") == key
         page.locator(".bs-cursor").fill("2")
@@ -207,6 +209,61 @@ def test_tiles_and_colours_explain_themselves_with_the_runs_numbers(url, open_pa
         assert "23 of 80 decode slots" in about.inner_text()
         page.mouse.click(5, 5)
         expect(about).to_be_hidden()
+
+
+TABLE = """(() => [...document.querySelectorAll('.bs-about tbody tr')].map(
+  (row) => [...row.cells].map((cell) => cell.textContent)))()"""
+
+
+@pytest.mark.parametrize("key", TILES)
+def test_an_open_panel_tells_the_figures_of_the_step_that_is_shown(
+    url, open_page, stage_of, saved, tmp_path, key
+):
+    told_all = replace(saved[0], queued_seconds=1.25, kv_estimate=98_765)
+    path = tmp_path / "run.json"
+    runfile.save(told_all, path)
+    with open_page(url) as page:
+        stage = stage_of(page)
+        open_file(stage, path)
+        page.locator(".bs-tile").nth([*TILES].index(key)).click()
+        for k in (len(told_all.steps), 1, 5, 25, 0):
+            page.locator(".bs-cursor").fill(str(k))
+            now = until(told_all, k)
+            lines = facts(now, measure(now)).get(key, "").split("\n")
+            assert stage.evaluate(TABLE) == [
+                [name, *line.split("\t")]
+                for name, line in zip(TILES[key].rows, lines, strict=False)
+                if line
+            ]
+
+
+def test_a10_a_row_that_ended_at_a_stop_string_says_so(url, open_page, stage_of, tmp_path):
+    lm = scripted_lm([token_ids("one END two"), token_ids("something else")])
+    requests = make_requests(["first", "second"], max_new_tokens=10, stop="END")
+    run = StaticBatchEngine(lm).run(requests)
+    runfile.save(run, tmp_path / "run.json")
+    with open_page(url) as page:
+        stage = stage_of(page)
+        open_file(stage, tmp_path / "run.json")
+        assert page.locator(".bs-state").all_inner_texts() == [
+            "ended · stop text · 7/10",
+            "ended · length · 10/10",
+        ]
+        assert page.locator(".bs-text").first.inner_text() == "one "
+        assert stage.evaluate("plot.data[0].z[0].slice(-10)") == [1] * 7 + [3] * 3
+        said = {}
+        for k in (3, 5, 7, 8):
+            page.locator(".bs-cursor").fill(str(k))
+            page.locator(".bs-picture").press("Enter")
+            said[k] = page.locator(".bs-about-lines p").all_inner_texts()[:2]
+            page.keyboard.press("Escape")
+        shown, held, last = token_ids("eED")
+        assert said == {
+            3: ["Step 3, decode", f'token "e" (id {shown})'],
+            5: ["Step 5, decode", f"token without text yet (id {held})"],
+            7: ["Step 7, decode", f"token that completes the stop text (id {last})"],
+            8: ["Step 8, decode: idle, the row has ended", said[8][1]],
+        }
 
 
 def test_on_the_axis_of_time_a_column_is_as_wide_as_its_forward_took(
@@ -316,6 +373,41 @@ def test_the_prompts_of_an_opened_run_go_into_the_form(url, open_page, stage_of,
         assert values == [request.prompt for request in run.requests]
         expect(page.get_by_label("Batch size (slots)")).to_have_value("4")
         expect(page.get_by_label("Token budget of prompt 1")).to_have_value("20")
+
+
+def test_all_settings_of_an_opened_run_go_into_the_form(url, open_page, stage_of, tmp_path):
+    requests = make_requests(
+        ["one", "two"],
+        max_new_tokens=9,
+        temperature=0.5,
+        top_p=0.9,
+        top_k=7,
+        min_p=0.05,
+        repetition_penalty=1.2,
+        seed=11,
+        min_new_tokens=3,
+        stop=["END", "a\nb"],
+    )
+    run = StaticBatchEngine(scripted_lm([TEXT]), padding_side="right").run(requests)
+    runfile.save(run, tmp_path / "run.json")
+    with open_page(url) as page:
+        open_file(stage_of(page), tmp_path / "run.json")
+        page.locator(".bs-open summary").click()
+        page.get_by_role("button", name="These prompts in the form").click()
+        page.get_by_text("Filled in: press Run.").wait_for()
+        page.get_by_role("button", name="Sampling, stops, padding side").click()
+        for label, value in (
+            ("Temperature", "0.5"),
+            ("Top-p", "0.9"),
+            ("Top-k", "7"),
+            ("Min-p", "0.05"),
+            ("Repetition penalty", "1.2"),
+            ("Seed", "11"),
+            ("Least new tokens", "3"),
+            ("Stop strings", "END\na\\nb"),
+        ):
+            expect(page.get_by_label(label)).to_have_value(value)
+        expect(page.get_by_label("right", exact=True)).to_be_checked()
 
 
 def test_the_recorded_runs_can_be_opened(url, open_page, stage_of):

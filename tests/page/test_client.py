@@ -46,6 +46,26 @@ def test_a_run_streams_what_it_has_and_ends_as_a_saved_run(slow):
     assert len(json.dumps(updates)) < len(json.dumps(result))
 
 
+def test_sampling_stops_and_the_least_length_are_arguments(slow):
+    with served(slow) as url:
+        result = Client(url, verbose=False).predict(
+            ["Hi", "Ho"],
+            max_new_tokens=20,
+            min_p=0.1,
+            repetition_penalty=1.1,
+            min_new_tokens=2,
+            stop=["brave ", "END"],
+            api_name="/run",
+        )
+    run = run_of(result)
+    for request in run.requests:
+        assert (request.sampling.min_p, request.sampling.repetition_penalty) == (0.1, 1.1)
+        assert (request.min_new_tokens, request.stop) == (2, ("brave ", "END"))
+    ends = [end for step in run.steps for end in step.ends if end]
+    assert ends == ["eos", "stop"]
+    assert run.texts == ("hello ", "hell")
+
+
 def test_stop_ends_the_callers_own_run_and_the_result_is_its_record(slow):
     with served(slow) as url:
         client, other = Client(url, verbose=False), Client(url, verbose=False)
@@ -119,6 +139,17 @@ MARKUP = "<img src=x onerror=alert(1)>"
             "The chat template must be on or off, not 1.",
         ),
         ({"prompts": ["x"], "model": MARKUP}, f"This page does not offer the model {MARKUP!r}."),
+        ({"prompts": ["x"], "min_p": 2}, "Min-p must be from 0 (off) to 1, not 2."),
+        (
+            {"prompts": ["x"], "repetition_penalty": 0},
+            "The repetition penalty must be from 0.1 to 10 (1: off), not 0.",
+        ),
+        (
+            {"prompts": ["x"], "max_new_tokens": 4, "min_new_tokens": 5},
+            "Prompt 1: at least 5 new tokens do not fit its token budget of 4.",
+        ),
+        ({"prompts": ["x"], "stop": [""]}, "Stop string 1 is empty."),
+        ({"prompts": ["x"], "stop": {"a": 1}}, "Stop strings must be a list of texts."),
     ],
 )
 def test_an_error_is_the_plain_sentence_and_comes_before_any_forward(strict, arguments, sentence):

@@ -8,8 +8,10 @@ import httpx
 import pytest
 
 from engine import host
+from engine.errors import RequestError
 from engine.metrics import measure
 from engine.requests import Limits
+from engine.static import RunStream
 from engine.turns import turns_on
 from tests.serving import Visitor, rows_of, served, wait_for
 from tests.tiny import EOS, scripted_lm, token_ids
@@ -217,12 +219,6 @@ def test_a_visitor_has_one_run_at_a_time(slow):
         assert sum(call.ids.shape[1] > 1 for call in slow.model.calls) == 1
 
 
-def test_uploads_are_refused(slow):
-    with served(slow) as url:
-        answer = httpx.post(f"{url}/gradio_api/upload", files={"files": b"x" * 5_000})
-        assert answer.status_code == 413
-
-
 @pytest.mark.parametrize(
     ("message", "sentence"),
     [
@@ -306,12 +302,12 @@ def test_a_second_visitor_waits_in_a_visible_queue_and_e6_stop_acts_at_once():
         second.join(rows_of(["second"], 3), "scripted")
         second_frames = second.frames()
         assert next(f for f in second_frames if "Waiting" in f.says).says == (
-            "Waiting: 1 run before yours."
+            "Waiting: 1 run before yours; 0 s so far, at most 5 min more."
         )
         third.join(rows_of(["third"], 3), "scripted")
         third_frames = third.frames()
         assert next(f for f in third_frames if "Waiting" in f.says).says == (
-            "Waiting: 2 runs before yours."
+            "Waiting: 2 runs before yours; 0 s so far, at most 10 min more."
         )
         third.stop()
         assert list(third_frames)[-1].stage["status"] == "stopped"
@@ -321,6 +317,36 @@ def test_a_second_visitor_waits_in_a_visible_queue_and_e6_stop_acts_at_once():
         assert list(second_frames)[-1].stage["status"] == "done"
     prompts = [call.ids.shape for call in lm.model.calls if call.ids.shape[1] > 1]
     assert len(prompts) == 2  # the stopped third never ran a forward
+
+
+def test_a_run_past_its_deadline_keeps_its_picture_and_gives_the_device_back(slow):
+    with served(slow, limits=Limits(run_seconds=1)) as url:
+        visitor = Visitor(url)
+        frame = visitor.run(rows_of(["long", "longer"], 400), "scripted")[-1]
+        assert frame.record.status == frame.stage["status"] == "error"
+        assert frame.record.error == "The run took longer than this host allows: 1 s."
+        assert frame.record.error in frame.stage["summary"]
+        assert frame.stage["ends"] == ["error", "eos"]
+        assert 5 < len(frame.record.steps) < 400
+        assert frame.run_button["interactive"]
+        assert len(turns_on("cpu")) == 0
+        assert visitor.run(rows_of(["again"], 3), "scripted")[-1].stage["status"] == "done"
+
+
+def test_a_run_that_does_not_fit_into_memory_is_refused_with_the_numbers(monkeypatch, slow):
+    def refuse(stream):
+        raise RequestError("It needs 9 GB, 1 GB is free.")
+
+    with served(slow) as url:
+        visitor = Visitor(url)
+        with monkeypatch.context() as patch:
+            patch.setattr(RunStream, "check_memory", refuse)
+            frames = visitor.run(rows_of(["Hi"], 5), "scripted")
+        assert not any(frame.drawn for frame in frames)
+        assert frames[-1].notice == {"text": "It needs 9 GB, 1 GB is free.", "kind": "error"}
+        assert frames[-1].run_button["interactive"]
+        assert slow.model.calls == []
+        assert visitor.run(rows_of(["Hi"], 5), "scripted")[-1].stage["status"] == "done"
 
 
 def test_e5_a_failing_model_keeps_the_picture_and_the_next_run_works():

@@ -1,128 +1,54 @@
 """float32: whatever is beside it, a row's ids equal its solo run and transformers' generate."""
 
-import random
-import string
+import sys
 
 import pytest
 import torch
 
+import engine.active
 from engine.errors import RequestError
-from engine.models import LanguageModel
+from engine.masks import attention_mask
 from engine.requests import make_requests
-from engine.run import Request
 from engine.serial import SerialEngine
 from engine.static import StaticBatchEngine
-from tests.tiny import EOS, VOCABULARY, row_ids, scripted_lm, tiny_lm, token_ids
+from tests.families import FAMILIES, Tally, ends_often, main, prove
+from tests.tiny import EOS, row_ids, scripted_lm, tiny_lm, token_ids
 
 FULL_ATTENTION = ["llama", "qwen3", "gpt2"]
 WINDOWED = ["mistral", "gemma3"]
-END_IDS = [EOS, *range(5, 250, 18)]
-"""Many, so that random rows end by themselves at every length."""
 
 
-def random_requests(count: int, *, seed: int) -> list[Request]:
-    """Prompts of 1 to 40 tokens, half of them text, with budgets of 1 to 24 tokens."""
-    rng = random.Random(seed)
-    prompts = []
-    for index in range(count):
-        length = rng.randint(1, 40)
-        text = rng.choice(string.ascii_letters) + "".join(
-            rng.choices(string.printable[:95], k=length - 1)
-        )
-        ids = rng.choices(range(VOCABULARY), k=length)
-        prompts.append(text if index % 2 else ids)
-    budgets = [rng.randint(1, 24) for _ in prompts]
-    return make_requests(prompts, max_new_tokens=budgets)
+def assert_holds(tally: Tally) -> None:
+    """No row differs, and there was something to differ in."""
+    assert tally.not_solo == []
+    assert tally.not_generate == []
+    assert tally.rows > tally.batches
+    assert 0 < tally.compared < tally.rows
+    assert min(tally.ends["eos"], tally.ends["length"]) > 0
+    assert (tally.window is None) == (tally.crossed == 0)
 
 
-def ends_often(lm: LanguageModel) -> LanguageModel:
-    lm.model.generation_config.eos_token_id = END_IDS
-    lm.model.generation_config.pad_token_id = EOS
-    return lm
-
-
-def solo_ids(lm: LanguageModel, requests: list[Request]) -> list[list[int]]:
-    """Each request alone in a batch of one."""
-    run = SerialEngine(lm).run(requests)
-    assert {len(batch.requests) for batch in run.batches} == {1}
-    return row_ids(run)
-
-
-def generate_ids(lm: LanguageModel, request: Request) -> list[int]:
-    """What transformers' own greedy generate says for one request."""
-    prompt = request.prompt
-    ids = torch.tensor([token_ids(prompt) if isinstance(prompt, str) else prompt])
-    with torch.inference_mode():
-        out = lm.model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=request.max_new_tokens,
-            do_sample=False,
-        )
-    return out[0, ids.shape[1] :].tolist()
-
-
-def mismatches(
-    lm: LanguageModel, *, batches: int, pool: int, sides: list[str], seed: int
-) -> tuple[int, list[str]]:
-    """Runs random batches drawn from a pool of requests; (rows run, what differs from solo)."""
-    requests = random_requests(pool, seed=seed)
-    alone = solo_ids(lm, requests)
-    assert alone == [generate_ids(lm, request) for request in requests]
-    ended_early = [
-        len(ids) < request.max_new_tokens for ids, request in zip(alone, requests, strict=True)
-    ]
-    assert any(ended_early)
-    assert not all(ended_early)
-
-    rng = random.Random(seed + 1)
-    rows, wrong = 0, []
-    for number in range(batches):
-        picked = rng.sample(requests, k=rng.randint(2, 6))
-        side = sides[number % len(sides)]
-        batch = make_requests(
-            [request.prompt for request in picked],
-            max_new_tokens=[request.max_new_tokens for request in picked],
-        )
-        run = StaticBatchEngine(lm, batch_size=len(batch), padding_side=side).run(batch)
-        rows += len(picked)
-        for request, ids in zip(picked, row_ids(run), strict=True):
-            if ids != alone[request.index]:
-                wrong.append(f"batch {number} ({side}): {request}: {ids} {alone[request.index]}")
-    return rows, wrong
-
-
-@pytest.mark.parametrize("family", FULL_ATTENTION)
-def test_every_row_of_200_random_batches_equals_its_solo_run_and_generate(family):
-    lm = ends_often(tiny_lm(family))
-    rows, wrong = mismatches(lm, batches=200, pool=150, sides=["left", "right"], seed=11)
-    print(f"{family}: 200 batches, {rows} rows, {len(wrong)} mismatches")
-    assert rows >= 400
-    assert wrong == []
-
-
-@pytest.mark.parametrize("family", WINDOWED)
-def test_every_row_equals_its_solo_run_with_sliding_windows(family):
-    lm = ends_often(tiny_lm(family))
-    rows, wrong = mismatches(lm, batches=40, pool=60, sides=["left"], seed=12)
-    print(f"{family}: 40 batches, {rows} rows, {len(wrong)} mismatches")
-    assert wrong == []
-
-
-def test_every_row_equals_its_solo_run_with_experts():
-    lm = ends_often(tiny_lm("qwen3_moe"))
-    rows, wrong = mismatches(lm, batches=10, pool=20, sides=["left", "right"], seed=13)
-    print(f"qwen3_moe: 10 batches, {rows} rows, {len(wrong)} mismatches")
-    assert wrong == []
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_row_of_60_random_batches_equals_its_solo_run_and_generate(family):
+    assert_holds(prove(FAMILIES[family](), batches=60, seed=11))
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma3"])
 def test_every_row_equals_its_solo_run_with_eager_attention(family):
     lm = ends_often(tiny_lm(family))
     lm.model.set_attn_implementation("eager")
-    rows, wrong = mismatches(lm, batches=10, pool=20, sides=["left"], seed=14)
-    print(f"{family}, eager: 10 batches, {rows} rows, {len(wrong)} mismatches")
-    assert wrong == []
+    assert_holds(prove(lm, batches=16, seed=14))
+
+
+def test_the_proof_finds_rows_that_see_their_pads(monkeypatch, capsys):
+    def see_all(model, cache, real, *, queries):
+        return attention_mask(model, cache, torch.ones_like(real), queries=queries)
+
+    monkeypatch.setattr(sys, "argv", ["families", "--batches", "6", "--family", "llama"])
+    assert main() == 0
+    monkeypatch.setattr(engine.active, "attention_mask", see_all)
+    assert main() == 1
+    assert "alone Answer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("family", [*FULL_ATTENTION, *WINDOWED])
@@ -166,7 +92,7 @@ def test_a5_the_tokenizers_padding_side_is_ignored_and_left_as_it_was():
     lm = tiny_lm("gpt2")
     lm.tokenizer.padding_side = "right"
     prompts = ["The capital of France is", "Hi"]
-    alone = solo_ids(lm, make_requests(prompts))
+    alone = row_ids(SerialEngine(lm).run(make_requests(prompts)))
     assert row_ids(StaticBatchEngine(lm).run(make_requests(prompts))) == alone
     assert lm.tokenizer.padding_side == "right"
 

@@ -146,7 +146,7 @@ def test_headers_have_a_limit():
         (1, 0.4, 300, "Waiting: 1 run before yours; 0 s so far, at most 5 min more."),
         (3, 12.9, 300, "Waiting: 3 runs before yours; 12 s so far, at most 15 min more."),
         (1, 119.9, 20, "Waiting: 1 run before yours; 119 s so far, at most 20 s more."),
-        (2, 121, 65, "Waiting: 2 runs before yours; 3 min so far, at most 3 min more."),
+        (2, 121, 65, "Waiting: 2 runs before yours; 2 min so far, at most 3 min more."),
     ],
 )
 def test_a_place_in_the_line_is_said_with_its_bound(ahead, waited, run_seconds, said):

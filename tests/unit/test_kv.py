@@ -1,14 +1,19 @@
 """KV bytes: what holds the cache, counted on its tensors."""
 
+import random
 from contextlib import closing
 
 import pytest
+import torch
+from transformers import DynamicCache, LlamaConfig
+from transformers.cache_utils import DummyLayer
 
+from engine.kv import kv_bytes
 from engine.metrics import measure
 from engine.requests import make_requests
-from engine.run import KVBytes
+from engine.run import Batch, KVBytes
 from engine.static import StaticBatchEngine
-from tests.tiny import EOS, scripted_lm, tiny_lm
+from tests.tiny import EOS, SIZE, scripted_lm, tiny_lm
 from tests.unit.streams import A, B, kept_caches, stream_of
 
 COLUMN = 2 * 2 * 2 * 8 * 4
@@ -70,3 +75,51 @@ def test_kv_bytes_count_pads_by_length_and_not_by_id():
     lm = scripted_lm([[A]])
     record = StaticBatchEngine(lm).run(make_requests([[lm.pad_id] * 3, [A]], max_new_tokens=1))
     assert record.steps[0].kv_bytes == KVBytes(live=4 * COLUMN, padding=2 * COLUMN, dead=0)
+
+
+@pytest.mark.parametrize(
+    ("family", "side"),
+    [(family, "left") for family in ("llama", "gpt2", "mistral", "gemma3", "qwen3_moe")]
+    + [(family, "right") for family in ("llama", "gpt2", "qwen3_moe")],
+)
+def test_kv_bytes_of_random_batches_equal_a_book_kept_column_by_column(family, side, monkeypatch):
+    lm = tiny_lm(family)
+    caches = kept_caches(monkeypatch)
+    chance = random.Random(f"{family}/{side}")
+    seen_kinds = set()
+    for _ in range(12):
+        prompts = [[A] * chance.randint(1, 20) for _ in range(chance.randint(1, 6))]
+        budgets = [chance.randint(1, 16) for _ in prompts]
+        requests = make_requests(prompts, max_new_tokens=budgets, ignore_eos=True)
+        caches.clear()
+        with closing(StaticBatchEngine(lm, padding_side=side).stream(requests)) as stream:
+            for step in stream:
+                assert step.kv_bytes == kept_book(caches[0], prompts, budgets, side, step.forward)
+                kinds = {"padding": step.kv_bytes.padding, "dead": step.kv_bytes.dead}
+                seen_kinds |= {kind for kind, held in kinds.items() if held}
+    assert seen_kinds == {"padding", "dead"}
+
+
+def kept_book(cache, prompts, budgets, side, forward) -> KVBytes:
+    """What each number in the cache's tensors is for, told row by row and column by column."""
+    width = max(map(len, prompts))
+    held = {"live": 0, "padding": 0, "dead": 0}
+    for layer in cache.layers:
+        for tensor in (layer.keys, layer.values):
+            newest = range(width + forward - 1)[-tensor.shape[2] :]
+            for row, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
+                for at, column in enumerate(newest):
+                    pads = width - len(prompt)
+                    pad = column < pads if side == "left" else len(prompt) <= column < width
+                    kind = "dead" if forward > budget else "padding" if pad else "live"
+                    held[kind] += tensor[row, :, at].nbytes
+    return KVBytes(**held)
+
+
+def test_a_layer_that_reuses_anothers_keys_holds_nothing():
+    cache = DynamicCache(config=LlamaConfig(**SIZE))
+    states = torch.zeros(1, 2, 3, 8)
+    cache.update(states, states, 0)
+    cache.layers[1] = DummyLayer()
+    batch = Batch(0, (0,), ((A, A, A),), "left")
+    assert kv_bytes(cache, batch, [True]) == KVBytes(live=3 * COLUMN // 2, padding=0, dead=0)

@@ -203,11 +203,22 @@ def test_auto_takes_cuda_and_bfloat16_where_there_is_some(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_a_dtype_can_be_chosen(saved, dtype):
+def test_d6_weights_and_cache_have_the_dtype_that_was_chosen(saved, dtype):
     lm = load(saved, dtype=dtype)
     assert {weight.dtype for weight in lm.model.parameters()} == {getattr(torch, dtype)}
-    assert lm.info.dtype == dtype
+    assert (lm.info.dtype, lm.info.kv_dtype) == (dtype, dtype)
+    # 2 layers, 2 kv heads of 8, keys and values
+    assert lm.info.kv_bytes_per_token == 64 * getattr(torch, dtype).itemsize
     assert any("rounds by batch shape" in note for note in lm.notes) == (dtype != "float32")
+
+
+def test_f5_auto_on_an_apple_gpu_is_float32_and_is_noted(monkeypatch):
+    apple = torch.device("mps")
+    assert pick_dtype("auto", apple) == torch.float32
+    assert pick_dtype("bfloat16", apple) == torch.bfloat16
+    lm = tiny_lm()
+    monkeypatch.setattr(type(lm), "device", apple)
+    assert "float32: bfloat16 is not right on every Apple GPU" in lm.notes
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "int8", "", "FLOAT32"])
@@ -326,16 +337,22 @@ def test_a_model_that_is_no_decoder_is_refused(tmp_path, config, reason):
 
 
 @pytest.mark.parametrize(
-    "config",
+    ("config", "reason"),
     [
-        MambaConfig(vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=1, state_size=4),
-        BloomConfig(vocab_size=VOCABULARY, hidden_size=16, n_layer=1, n_head=2),
+        (
+            MambaConfig(vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=1, state_size=4),
+            "pads would enter its recurrent state",
+        ),
+        (
+            BloomConfig(vocab_size=VOCABULARY, hidden_size=16, n_layer=1, n_head=2),
+            "it takes no positions",
+        ),
     ],
     ids=["recurrent", "alibi"],
 )
-def test_a_decoder_that_takes_no_positions_is_refused(tmp_path, config):
+def test_a_decoder_that_pads_would_change_is_refused(tmp_path, config, reason):
     lm = LanguageModel(AutoModelForCausalLM.from_config(config), byte_tokenizer(), "odd")
-    assert "takes no positions" in refusal(lambda: load(save(lm, tmp_path / "model")))
+    assert reason in refusal(lambda: load(save(lm, tmp_path / "model")))
 
 
 @pytest.mark.parametrize(

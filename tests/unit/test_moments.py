@@ -268,19 +268,22 @@ def test_c11_the_panel_of_tpot_tells_percentiles_and_their_method():
 
 
 def test_c2_a_row_of_one_token_is_in_no_statistic_of_tpot():
-    run = make_run([[(3, 1), (5, 10)]], decode=0.25)
-    assert table(run, "tpot")["TPOT"] == ["250 ms"] * 3 + ["1 row"]
+    run = make_run([[(3, 1), (5, 10)], [(3, 2)]], decode=0.25)
+    assert table(run, "tpot")["TPOT"] == ["250 ms"] * 3 + ["2 rows"]
+    assert "TPOT" not in table(WORKED, "tpot")
 
 
 def test_the_panel_of_the_cache_tells_what_was_said_before_and_what_was_measured():
     assert table(FULL, "kv") == {
-        "weights": ["float32"],
-        "cache": ["float16"],
-        "a token in the cache": ["46,080 bytes"],
         "said before the run": ["at most 12.4 kB"],
-        "measured peak": ["15.0 B"],
+        "a token in the cache": ["46,080 bytes"],
+        "cache": ["float16"],
+        "weights": ["float32"],
     }
-    assert table(WORKED, "kv") == {"weights": ["float32"], "measured peak": ["15.0 B"]}
+    assert table(WORKED, "kv") == {"weights": ["float32"]}
+    assert stage_state(FULL, key="k")["tiles"][-1]["worked"] == (
+        "10.0 B + 2.0 B + 3.0 B = 15.0 B; measured peak 15.0 B"
+    )
 
 
 def test_c3_before_the_first_token_no_panel_tells_a_time():

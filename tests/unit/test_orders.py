@@ -4,11 +4,21 @@ import base64
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.errors import RequestError
-from engine.orders import DAMAGED, PageSettings, make_order, read_link
+from engine.orders import (
+    DAMAGED,
+    PageSettings,
+    make_order,
+    read_link,
+    stop_strings,
+    stop_text,
+)
 from engine.presets import PRESETS, find_preset
 from engine.requests import Limits
+from engine.run import Sampling
 
 LIMITS = Limits(prompts=8, prompt_characters=300, new_tokens=50, batch_size=8)
 
@@ -31,6 +41,10 @@ def test_a_link_gives_back_what_it_was_made_of():
         "top_k": 40,
         "seed": 123,
         "padding_side": "right",
+        "min_p": 0.05,
+        "repetition_penalty": 1.1,
+        "min_new_tokens": 3,
+        "stop": ["END", "a\n\\n"],
     }
     read = read_link(link(order), LIMITS)
     assert [request.prompt for request in read.requests] == order["prompts"]
@@ -40,13 +54,18 @@ def test_a_link_gives_back_what_it_was_made_of():
     assert all(request.ignore_eos for request in read.requests)
     sampling = read.requests[0].sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.7, 0.9, 40)
+    assert (sampling.min_p, sampling.repetition_penalty) == (0.05, 1.1)
+    assert {(request.min_new_tokens, request.stop) for request in read.requests} == {
+        (3, ("END", "a\n\\n"))
+    }
     assert read == make_order(LIMITS, **order)
 
 
 def test_what_a_link_leaves_out_is_as_if_nothing_had_been_chosen():
     read = read_link(link({"prompts": ["a", "b"]}), LIMITS)
     assert (read.model, read.seed, read.batch_size, read.padding_side) == (None, None, 2, "left")
-    assert read.requests[0].sampling.temperature == 0
+    assert read.requests[0].sampling == Sampling()
+    assert (read.requests[0].min_new_tokens, read.requests[0].stop) == (0, ())
 
 
 @pytest.mark.parametrize(
@@ -90,6 +109,9 @@ def test_a_damaged_link_is_called_so(text):
         ({"top_p": 2}, "Top-p must be above 0 and at most 1, not 2."),
         ({"seed": "x"}, "The seed must be a whole number, not 'x'."),
         ({"chat_template": "yes"}, "The chat template must be on or off, not 'yes'."),
+        ({"stop": ["x"] * 9}, "9 stop strings: the limit is 8."),
+        ({"stop": {"a": 1}}, "Stop strings must be a list of texts."),
+        ({"min_new_tokens": -1}, "The least number of new tokens must be 0 or more, not -1."),
         ({"padding_side": ["left"]}, "The padding side must be left or right, not ['left']."),
     ],
 )
@@ -111,10 +133,34 @@ def test_settings_of_an_order_ask_for_the_same_order_again():
         top_k=40,
         seed=123,
         padding_side="right",
+        min_p=0.05,
+        repetition_penalty=1.1,
+        min_new_tokens=3,
+        stop=["END", "a\n\\n"],
     )
     settings = PageSettings.of_order(order)
-    assert settings == PageSettings(2, False, True, 0.7, 0.9, 40, "123", "right")
+    assert settings == PageSettings(
+        *(2, False, True, 0.7, 0.9, 40, "123", "right", 0.05, 1.1, 3, "END\na\\n\\\\n")
+    )
     assert make_order(LIMITS, prompts=["a", "b"], **settings.asked()) == order
+
+
+@given(st.lists(st.text(min_size=1)))
+def test_stop_strings_are_typed_one_per_line(stop):
+    assert stop_strings(stop_text(stop)) == stop
+
+
+@pytest.mark.parametrize(
+    ("typed", "stop"),
+    [
+        ("", []),
+        ("\n\n", []),
+        (" \nEND\n", [" ", "END"]),
+        (r"a\nb\\nc\t\\ ".removesuffix(" "), ["a\nb\\nc\\t\\"]),
+    ],
+)
+def test_what_stop_strings_are_typed_as(typed, stop):
+    assert stop_strings(typed) == stop
 
 
 def test_an_empty_seed_is_drawn():

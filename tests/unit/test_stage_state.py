@@ -10,7 +10,7 @@ from engine.static import StaticBatchEngine
 from tests.tiny import EOS, scripted_lm, token_ids
 from viz.explain import TILES
 from viz.slots import slot_states
-from viz.stage.state import stage_state
+from viz.stage.state import StageWriter, stage_state
 
 
 def watch(lm, prompts, budgets, *, batch_size=8):
@@ -98,6 +98,27 @@ def test_everything_that_grows_is_a_string_that_only_gets_longer():
     assert [line.split(" ", 1)[1] for line in first_log.split("\n")[:-1]] == [
         *("a", "\\n", "\\\\", "b", " ", "", "", "", "🤗", " ", "c"),
     ]
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_value_written_from_the_one_before_is_that_of_the_whole_record(every):
+    lm = scripted_lm([[*token_ids("a\nb🤗"), EOS], token_ids("abcdefgh🤗")])
+    requests = make_requests(["one", "two", "three"], max_new_tokens=10)
+    with closing(StaticBatchEngine(lm, batch_size=2).stream(requests)) as stream:
+        writer = StageWriter(stream.record(), key="run")
+        kept = [(writer.write(stream.record()), stage_state(stream.record(), key="run"))]
+        for done, _ in enumerate(stream):
+            if done % every == 0:
+                record = stream.record()
+                kept.append((writer.write(record), stage_state(record, key="run")))
+            if done == 15:
+                stream.stop()
+    record = stream.record()
+    assert record.status == "stopped"
+    kept.append((writer.write(record), stage_state(record, key="run")))
+    assert len(kept) > 5
+    # Compared at the end: a value that was sent must not change with those that follow.
+    assert [written for written, _ in kept] == [whole for _, whole in kept]
 
 
 def test_held_back_bytes_follow_the_last_line():

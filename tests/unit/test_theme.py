@@ -20,17 +20,17 @@ def contrast(one, other):
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 @pytest.mark.parametrize("ground", ["panel", "ground", "field"])
 @pytest.mark.parametrize("ink", ["text", "muted", "error", "accent"])
-def test_text_has_contrast(theme, ground, ink):
+def test_e17_text_has_contrast(theme, ground, ink):
     assert contrast(theme[ink], theme[ground]) >= 4.5
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
-def test_the_run_button_has_contrast(theme):
+def test_e17_the_run_button_has_contrast(theme):
     assert contrast(theme["on-accent"], theme["accent"]) >= 4.5
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 @pytest.mark.parametrize("state", ["active", "padded", "idle"])
-def test_states_stand_out_from_the_panel_and_from_planned_slots(theme, state):
+def test_e17_states_stand_out_from_the_panel_and_from_planned_slots(theme, state):
     assert contrast(theme[state], theme["panel"]) >= 2
     assert contrast(theme[state], theme["planned"]) >= 1.8

@@ -7,6 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.metrics import measure
+from engine.requests import make_requests
+from engine.static import StaticBatchEngine
+from tests.tiny import EOS, scripted_lm, token_ids
 from tests.unit.paper import WORKED, cut, make_run, with_steps
 from tests.unit.traces import events_of, problems, span_of
 
@@ -41,12 +44,12 @@ RUNS = {
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
-def test_a_strict_reader_has_no_complaint(run):
+def test_c14_a_strict_reader_has_no_complaint(run):
     assert list(problems(events_of(run))) == []
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
-def test_the_span_is_the_wall_time_of_the_run(run):
+def test_c14_the_span_is_the_wall_time_of_the_run(run):
     wall = measure(run).wall_seconds
     assert span_of(events_of(run)) == round(1e6 * wall)
 
@@ -81,7 +84,7 @@ def test_every_slot_has_a_slice_for_each_forward_of_its_batches(run):
     st.floats(0, 1e-4),
     st.floats(0, 1e-5),
 )
-def test_slices_nest_whatever_the_times_round_to(batches, prefill, decode, pause):
+def test_c14_slices_nest_whatever_the_times_round_to(batches, prefill, decode, pause):
     run = make_run(batches, prefill=prefill, decode=decode, pause=pause)
     events = events_of(run)
     assert list(problems(events)) == []
@@ -135,6 +138,14 @@ def test_a_slice_is_named_for_its_text_or_its_phase():
     prefill = slices(events, "prefill")
     assert [event["name"] for event in prefill] == ["the", "prefill", "prefill"]
     assert [event["args"]["text"] for event in prefill] == [" the", "\n", ""]
+
+
+def test_b6_an_end_token_shows_in_the_trace_and_in_no_text():
+    lm = scripted_lm([[*token_ids("a"), EOS], token_ids("bbb")])
+    run = StaticBatchEngine(lm).run(make_requests(["one", "two"], max_new_tokens=3))
+    assert run.texts == ("a", "bbb")
+    told = [event["args"] for event in slices(events_of(run), "decode", slot=1)]
+    assert [(each["token_id"], each["text"], each["end"]) for each in told] == [(EOS, "", "eos")]
 
 
 def test_tracks_and_process_have_names():

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from viz.words import plural
 
 
 def place_in_line(*, ahead: int, waited: float, run_seconds: int) -> str:
     """`waited` seconds so far; each of the runs ahead may have the device for `run_seconds`."""
-    return (
-        f"Waiting: {plural(ahead, 'run')} before yours; {_duration(int(waited))} so far, "
-        f"at most {_duration(ahead * run_seconds)} more."
-    )
+    so_far = _duration(waited, rounded=math.floor)
+    most = _duration(ahead * run_seconds, rounded=math.ceil)
+    return f"Waiting: {plural(ahead, 'run')} before yours; {so_far} so far, at most {most} more."
 
 
-def _duration(seconds: int) -> str:
-    """ "40 s"; from two minutes on whole minutes, rounded up."""
-    return f"{seconds} s" if seconds < 120 else f"{math.ceil(seconds / 60)} min"
+def _duration(seconds: float, *, rounded: Callable[[float], int]) -> str:
+    """ "40 s", and whole minutes from two on."""
+    return f"{rounded(seconds)} s" if seconds < 120 else f"{rounded(seconds / 60)} min"

@@ -7,12 +7,12 @@ the milliseconds of each forward of batch b. Everything else changes rarely or i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
 from engine import runfile
-from engine.metrics import Figures, Waste, history, measure
+from engine.metrics import Figures, Meter, Waste, history
 from engine.run import KVBytes, Run, Step
 from viz import words
 from viz.explain import TILES, facts, worked_states, worked_tiles
@@ -38,7 +38,14 @@ StageState = dict[str, Any]
 
 
 def stage_state(run: Run, *, key: str, recorded: bool = False) -> StageState:
-    """The stage's value for a Run under way or ended; `key` tells one run from the next.
+    """The stage's value for a run of which nothing was shown yet; see `StageWriter`."""
+    return StageWriter(run, key=key, recorded=recorded).write(run)
+
+
+class StageWriter:
+    """Writes the stage's values for one run as it grows, each from what came since the last one,
+    so that a value costs the engine as little at step 500 as at step 10. `key` tells one run from
+    the next; `recorded` labels one that was not made just now.
 
     logs[i]: "<token id> <text>\\n" per generated token, backslash and newline in the text escaped;
     what the end of the row released without a token follows the last newline.
@@ -47,39 +54,66 @@ def stage_state(run: Run, *, key: str, recorded: bool = False) -> StageState:
     A run that is over also has its `record` as JSON, and `moments` for a replay, one every
     `stride` steps: moments[i] is after step min(i * stride, the last).
     """
-    figures = measure(run)
-    state = {
-        "key": key,
-        "status": run.status,
-        "strip": strip(run),
-        "recorded": recorded,
-        "prompts": [words.prompt_text(request.prompt) for request in run.requests],
-        "budgets": [request.max_new_tokens for request in run.requests],
-        "side": run.settings.padding_side,
-        "batches": [
-            {
-                "requests": list(batch.requests),
-                "lengths": list(batch.prompt_lengths),
-                "names": words.column_names(run, batch)._asdict(),
-            }
-            for batch in run.batches
-        ],
-        "ends": [row.end for row in figures.rows],
-        "logs": logs(run),
-        "times": _per_batch(run, lambda s: f"{1000 * s.started:.1f}/{1000 * s.seconds:.1f} "),
-        "kv": _per_batch(
-            run, lambda s: f"{s.kv_bytes.live}/{s.kv_bytes.padding}/{s.kv_bytes.dead} "
-        ),
-        **moment(run, figures),
-    }
-    if run.status != "running":
-        every = stride(run)
-        state |= {
-            "stride": every,
-            "moments": moments(run, every=every),
-            "record": runfile.dumps(run),
+
+    def __init__(self, run: Run, *, key: str, recorded: bool = False) -> None:
+        self._fixed = {
+            "key": key,
+            "recorded": recorded,
+            "prompts": [words.prompt_text(request.prompt) for request in run.requests],
+            "budgets": [request.max_new_tokens for request in run.requests],
+            "side": run.settings.padding_side,
+            "batches": [
+                {
+                    "requests": list(batch.requests),
+                    "lengths": list(batch.prompt_lengths),
+                    "names": words.column_names(run, batch)._asdict(),
+                }
+                for batch in run.batches
+            ],
         }
-    return state
+        self._meter = Meter(run)
+        self._written = 0
+        self._logs = [""] * len(run.requests)
+        self._released = [0] * len(run.requests)  # characters of the texts
+        self._times = [""] * len(run.batches)
+        self._kv = [""] * len(run.batches)
+
+    def write(self, run: Run) -> StageState:
+        """The value for the run, which has grown since it was written last."""
+        for step in run.steps[self._written :]:
+            self._add(step, run.batches[step.batch].requests)
+        self._written = len(run.steps)
+        figures = self._meter.read(run)
+        state = {
+            **self._fixed,
+            "status": run.status,
+            "strip": strip(run),
+            "ends": [row.end for row in figures.rows],
+            "logs": [
+                log + _escape(text[released:])
+                for log, released, text in zip(self._logs, self._released, run.texts, strict=True)
+            ],
+            "times": list(self._times),
+            "kv": list(self._kv),
+            **moment(run, figures),
+        }
+        if run.status != "running":
+            every = stride(run)
+            state |= {
+                "stride": every,
+                "moments": moments(run, every=every),
+                "record": runfile.dumps(run),
+            }
+        return state
+
+    def _add(self, step: Step, requests: Sequence[int]) -> None:
+        held = step.kv_bytes
+        self._times[step.batch] += f"{1000 * step.started:.1f}/{1000 * step.seconds:.1f} "
+        self._kv[step.batch] += f"{held.live}/{held.padding}/{held.dead} "
+        for request, token, piece in zip(requests, step.tokens, step.pieces, strict=True):
+            if token is not None:
+                self._logs[request] += f"{token} {_escape(piece)}\n"
+                self._released[request] += len(piece)
 
 
 def moment(run: Run, figures: Figures) -> dict[str, Any]:
@@ -135,27 +169,6 @@ def _alike(old: Any, new: Any) -> bool:
 
 def _places(values: list[Any]) -> dict[str, Any]:
     return {str(place): value for place, value in enumerate(values)}
-
-
-def logs(run: Run) -> list[str]:
-    """One string per request, a line per token; see `stage_state`."""
-    lines: list[list[str]] = [[] for _ in run.requests]
-    released = [0] * len(run.requests)
-    for step in run.steps:
-        seats = run.batches[step.batch].requests
-        for request, token, piece in zip(seats, step.tokens, step.pieces, strict=True):
-            if token is not None:
-                lines[request].append(f"{token} {_escape(piece)}\n")
-                released[request] += len(piece)
-    tails = [text[count:] for text, count in zip(run.texts, released, strict=True)]
-    return ["".join([*log, _escape(tail)]) for log, tail in zip(lines, tails, strict=True)]
-
-
-def _per_batch(run: Run, tell: Callable[[Step], str]) -> list[str]:
-    told: list[list[str]] = [[] for _ in run.batches]
-    for step in run.steps:
-        told[step.batch].append(tell(step))
-    return ["".join(batch) for batch in told]
 
 
 def strip(run: Run) -> str:

@@ -1,0 +1,107 @@
+"""A check on load that needs no knowledge of a model: its rows in a batch against the model alone.
+
+What `engine.batchable` can tell from a model is refused there; this catches the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, get_args
+
+import torch
+from torch import Tensor
+
+from engine.batching import pad
+from engine.errors import ModelError
+from engine.masks import attention_mask
+from engine.run import PaddingSide
+
+if TYPE_CHECKING:
+    from engine.models import LanguageModel
+
+SHORT, LONG = 4, 13
+"""Prompt tokens of the two rows: pads on either side, and both cross the window below."""
+WINDOW = 4
+"""Sliding windows are made this narrow for the check: the real ones are too long to cross."""
+TOLERANCE = {torch.float32: 1e-2}
+ROUNDED_TOLERANCE = 0.3
+"""Distance from the model's own logits, as a fraction of their spread. Rounding gives some 1e-6
+in float32 and 1e-2 in the 16-bit types; a pad that is seen gives about 1."""
+
+
+def check_rows(lm: LanguageModel) -> None:
+    """Raise ModelError if a short row beside a long one gets other logits than the model gives
+    it alone, without cache, mask and positions, for a prefill and a decode step."""
+    tolerance = TOLERANCE.get(lm.model.dtype, ROUNDED_TOLERANCE)
+    prompts = [probe_ids(lm, SHORT + 1), probe_ids(lm, LONG + 1)]
+    sides = ("left",) if lm.has_sliding_window else get_args(PaddingSide)
+    with torch.inference_mode(), narrow_windows(lm):
+        alone = torch.stack([logits_alone(lm, ids) for ids in prompts])
+        for side in sides:
+            apart = distance(logits_in_batch(lm, prompts, side), alone)
+            if not apart <= tolerance:  # so that NaN is refused too
+                raise ModelError(
+                    f"{lm.name} can't be batched: its rows differ from their solo runs "
+                    f"({side} padding, {apart:.0%} of the logits' spread)."
+                )
+
+
+def probe_ids(lm: LanguageModel, count: int) -> list[int]:
+    """So many ids of plain text."""
+    text = "The quick brown fox jumps over the lazy dog and then it sleeps in the warm sun. "
+    ids = lm.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return [id % lm.vocab_size for id in (ids * count)[:count]]
+
+
+def logits_alone(lm: LanguageModel, ids: Sequence[int]) -> Tensor:
+    """(2, V): what the model's own forward says at the last two columns."""
+    logits = lm.model(input_ids=torch.tensor([ids], device=lm.device)).logits
+    return logits[0, -2:]
+
+
+def logits_in_batch(
+    lm: LanguageModel, prompts: Sequence[Sequence[int]], side: PaddingSide
+) -> Tensor:
+    """(B, 2, V): the same columns as the engine gets them, the last of each row by decoding."""
+    given, fed = [ids[:-1] for ids in prompts], [ids[-1:] for ids in prompts]
+    padded = pad(given, pad_id=lm.pad_id, side=side, device=lm.device)
+    real, cache = padded.real, lm.new_cache()
+    prefill = lm.forward(
+        padded.input_ids,
+        mask=attention_mask(lm.model, cache, real, queries=real.shape[1]),
+        position_ids=padded.position_ids,
+        cache=cache,
+        last=padded.last,
+    )
+    real = torch.cat([real, real.new_ones(len(prompts), 1)], dim=1)
+    decode = lm.forward(
+        torch.tensor(fed, device=lm.device),
+        mask=attention_mask(lm.model, cache, real, queries=1),
+        position_ids=torch.tensor([[len(ids)] for ids in given], device=lm.device),
+        cache=cache,
+        last=[0] * len(prompts),
+    )
+    return torch.stack([prefill, decode], dim=1)
+
+
+def distance(logits: Tensor, reference: Tensor) -> float:
+    """The largest distance of two vectors of logits, over the length of the reference; a
+    constant added to all logits changes no probability, so it is taken off first."""
+    logits, reference = (t.float() - t.float().mean(-1, keepdim=True) for t in (logits, reference))
+    apart = (logits - reference).norm(dim=-1) / reference.norm(dim=-1)
+    return apart.max().item()
+
+
+@contextmanager
+def narrow_windows(lm: LanguageModel) -> Iterator[None]:
+    """Sliding windows of WINDOW columns, where there are some, while this lasts."""
+    config = lm.model.config.get_text_config()
+    window = getattr(config, "sliding_window", None)
+    if window:
+        config.sliding_window = min(window, WINDOW)
+    try:
+        yield
+    finally:
+        if window:
+            config.sliding_window = window

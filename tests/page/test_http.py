@@ -1,0 +1,124 @@
+"""The page over HTTP: headers, closed doors, and how much may come in."""
+
+import json
+
+import httpx
+import pytest
+from starlette.middleware import Middleware
+
+from app import build_demo
+from engine.runfile import MAX_BYTES
+from engine.shelf import ModelShelf
+from tests.serving import served
+from tests.tiny import scripted_lm
+from viz.assets import PLOTLY_JS
+from viz.page.guard import HEADERS, LARGEST_BODY
+
+
+@pytest.fixture(scope="module")
+def url():
+    with served(scripted_lm([[1]])) as url:
+        yield url
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/config", "/theme.css", f"/gradio_api/file={PLOTLY_JS}", "/gradio_api/info", "/nowhere"],
+)
+def test_every_answer_has_the_headers(url, path):
+    answer = httpx.get(url + path)
+    assert answer.status_code == (404 if path == "/nowhere" else 200)
+    assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+
+
+def test_the_page_may_be_shown_in_a_frame_as_a_space_is(url):
+    answer = httpx.get(url)
+    assert "frame-ancestors" not in answer.headers["content-security-policy"]
+    assert "x-frame-options" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/gradio_api/file=/etc/passwd",
+        "/gradio_api/file=http://example.org/",
+        "/gradio_api/proxy=https://example.org/",
+        "/gradio_api/custom_component/x/client/a%0Ab/c",
+        "/gradio_api/deep_link",
+        "/gradio_api/runs",
+    ],
+)
+def test_nothing_else_is_served_or_fetched(url, path, capfd):
+    answer = httpx.get(url + path)
+    assert (answer.status_code, answer.text) == (404, "This page does not offer that.")
+    assert capfd.readouterr().out == ""
+
+
+def test_uploads_are_refused(url):
+    answer = httpx.post(f"{url}/gradio_api/upload", files={"files": b"x"})
+    assert (answer.status_code, answer.text) == (404, "This page does not offer that.")
+
+
+def test_monitoring_is_off(url):
+    assert httpx.get(f"{url}/monitoring").status_code == 403
+    assert httpx.get(f"{url}/monitoring/summary").status_code == 403
+
+
+def too_much(chunks):
+    for _ in range(chunks):
+        yield b'"' * 2**20
+
+
+@pytest.mark.parametrize(
+    "path", ["/gradio_api/component_server", "/gradio_api/queue/join", "/gradio_api/run/export"]
+)
+def test_a_body_without_an_end_is_cut_off(url, path):
+    """Without a length, as a stream: it is read up to the limit and no further."""
+    json_body = {"content-type": "application/json"}
+    chunks = too_much(LARGEST_BODY // 2**20 + 8)
+    answer = httpx.post(url + path, content=chunks, headers=json_body, timeout=60)
+    assert answer.status_code == 413
+    assert answer.text.startswith("This is more than a saved run can be: the limit is ")
+
+
+def test_a_run_that_is_as_large_as_may_be_saved_still_goes_through(url):
+    """It is refused for what it says, not for its size."""
+    record = json.dumps({"x": '"' * ((MAX_BYTES - 10) // 2)})
+    config = httpx.get(f"{url}/config").json()
+    stage = next(
+        part["id"]
+        for part in config["components"]
+        if "open_run" in part["props"].get("server_fns", [])
+    )
+    question = {"record": record}
+    body = {"data": question, "fn_name": "open_run", "component_id": stage, "session_hash": "s"}
+    assert len(record) + 10 > MAX_BYTES
+    assert len(json.dumps(body)) > 1.9 * MAX_BYTES
+    answer = httpx.post(f"{url}/gradio_api/component_server", json=body, timeout=60)
+    assert answer.status_code == 200
+    assert answer.json()["error"].startswith("Not a saved run")
+
+
+def test_a_host_that_launches_with_its_own_middleware_keeps_both():
+    class Named:
+        def __init__(self, app):
+            self.app = app
+
+        async def __call__(self, scope, receive, send):
+            async def named(message):
+                if message["type"] == "http.response.start":
+                    message["headers"] = [*message["headers"], (b"x-host", b"ours")]
+                await send(message)
+
+            await self.app(scope, receive, named)
+
+    demo = build_demo(ModelShelf(["none"]))
+    _, url, _ = demo.launch(
+        prevent_thread_lock=True, quiet=True, app_kwargs={"middleware": [Middleware(Named)]}
+    )
+    try:
+        headers = httpx.get(url).headers
+    finally:
+        demo.close()
+    assert headers["x-host"] == "ours"
+    assert headers["x-content-type-options"] == "nosniff"

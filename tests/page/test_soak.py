@@ -1,0 +1,23 @@
+"""A short soak: after many runs that end in every way, nothing is left of them."""
+
+from tests.serving import wait_for
+from tests.soak import Soak, matches_solo, server
+from tests.tiny import tiny_lm
+
+
+def test_d7_nothing_piles_up_over_runs_of_every_kind():
+    with server() as here:
+        soak = Soak(here)
+        counts = {}
+        for number in range(1, 41):
+            soak.run(number)
+            if number % 20 == 0:
+                wait_for(lambda: here.counts()["events"] == 0)
+                counts[number] = here.counts() | {"tensors": here.tensors()}
+        early, late = counts[20], counts[40]
+        assert late["threads"] <= early["threads"]
+        assert late["files"] <= early["files"]
+        assert late["tensors"] <= early["tensors"]
+        assert late["sessions"] <= 21
+        assert (late["line"], late["iterators"], late["flags"]) == (0, 0, 0)
+        assert matches_solo(here, tiny_lm(), 41)

@@ -29,7 +29,10 @@ from engine.live import ON_ZERO_GPU, WAIT_SECONDS, Waiting
 
 # isort: split
 import gradio as gr
+from fastapi.exceptions import RequestValidationError
+from gradio_client.utils import is_file_obj_with_meta, traverse
 from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
 
 from engine.errors import ModelError, RequestError
 from engine.host import Host
@@ -63,7 +66,7 @@ from viz.page.title import TitleLine
 from viz.page.waiting import place_in_line
 from viz.stage.desk import at_most_a_few, finished_run
 from viz.stage.stage import Stage
-from viz.stage.state import stage_state
+from viz.stage.state import StageWriter
 from viz.story.story import Story
 from viz.theme import FONT, css_variables
 from viz.words import plural
@@ -111,7 +114,7 @@ class Page:
         """
         self._loads.end(request.session_hash)
         key = f"run-{next(run_numbers)}"
-        drawn = False
+        writer: StageWriter | None = None
         try:
             texts, budgets = prompts_and_budgets(prompts)
             for frame in self.host.run(
@@ -122,12 +125,11 @@ class Page:
                 **PageSettings(*settings).asked(),
             ):
                 if isinstance(frame, Run):
+                    text = None if writer else self._notes(model)
+                    writer = writer or StageWriter(frame, key=key)
                     yield run_outputs(
-                        stage=stage_state(frame, key=key),
-                        text=None if drawn else self._notes(model),
-                        busy=frame.status == "running",
+                        stage=writer.write(frame), text=text, busy=frame.status == "running"
                     )
-                    drawn = True
                 elif isinstance(frame, Waiting):
                     place = place_in_line(
                         ahead=frame.ahead,
@@ -238,6 +240,7 @@ class Page:
         return model if model in names else names[0]
 
     def _notes(self, model: str) -> str:
+        # Remembered for `forecast`, which must not begin to load one.
         lm = self._loaded[model] = self.host.loading(model).result()
         notes = lm.notes
         return f"Note: {'; '.join(notes)}." if notes else ""
@@ -373,6 +376,15 @@ class Endpoints:
             return export_text(finished_run(json.dumps(run)), format, theme=theme)
 
 
+def _refuse_file(_: object) -> None:
+    raise gr.Error("This page takes no files.", visible=False, print_exception=False)
+
+
+async def _malformed(_: Any, __: Exception) -> PlainTextResponse:
+    """FastAPI would quote what came, and fail where that is no Unicode text."""
+    return PlainTextResponse("This is no request that the page understands.", 422)
+
+
 class Demo(gr.Blocks):
     """Blocks that bring their looks along, and keep visitors' data to themselves, whoever
     launches them. `runs` is how many may be under way or wait."""
@@ -380,6 +392,11 @@ class Demo(gr.Blocks):
     def __init__(self, *, runs: int, **options: Any) -> None:
         super().__init__(**options)
         self._runs = runs
+
+    def validate_inputs(self, block_fn: Any, inputs: list[Any]) -> None:
+        """No event takes a file: Gradio would fetch the address that one names."""
+        super().validate_inputs(block_fn, inputs)
+        traverse(inputs, _refuse_file, is_file_obj_with_meta)
 
     def launch(
         self, *, app_kwargs: dict[str, Any] | None = None, **options: Any
@@ -399,7 +416,10 @@ class Demo(gr.Blocks):
             # Half a megabyte each, of nothing that this page uses; made anew when one is missed.
             "state_session_capacity": self._runs,
             "app_kwargs": theirs
-            | {"middleware": [Middleware(Guard), *theirs.get("middleware", ())]},
+            | {
+                "middleware": [Middleware(Guard), *theirs.get("middleware", ())],
+                "exception_handlers": {RequestValidationError: _malformed},
+            },
         }
         return super().launch(**own | options)
 

@@ -25,7 +25,7 @@ from engine.requests import (
 from engine.run import Run, Step
 from viz.slots import batch_slots, slot_states
 from viz.terminal import blocks, inert
-from viz.words import plural, rate, seconds, size, summary
+from viz.words import plural, rate, seconds, size, step_times, summary, time_split
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -232,6 +232,8 @@ def report(run: Run) -> str:
             blocks(slot_states(run)),
             "",
             numbers,
+            f"wall time {time_split(figures)}",
+            f"decode step {step_times(figures)}",
             summary(run, figures),
         ]
     )

@@ -22,7 +22,7 @@ import torch
 from engine.active import ActiveBatch
 from engine.batching import plan
 from engine.errors import BatchscopeError, RequestError, RunError, first_line
-from engine.memory import check_memory, forecast
+from engine.memory import check_memory, forecast, is_out_of_memory
 from engine.models import LanguageModel
 from engine.requests import check_batch_size, check_flag, check_padding_side
 from engine.run import Batch, PaddingSide, Request, Run, Settings, Status, Step
@@ -256,7 +256,7 @@ class RunStream(Iterator[Step]):
         forward = sum(step.batch == batch.index for step in self._steps) + 1
         where = f"batch {batch.index + 1}, " if len(self._batches) > 1 else ""
         where += f"forward {forward}"
-        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+        if is_out_of_memory(error):
             return (
                 f"Out of memory in {where}: {len(batch.requests)} rows x {batch.padded_length} "
                 "prompt tokens; try fewer or shorter prompts."

@@ -121,7 +121,7 @@ class Visitor:
         with heartbeat, events as response:
             yield (
                 (json.loads(line[6:]), len(line.encode()) + 2)
-                for line in response.iter_lines()
+                for line in _lines(response)
                 if line.startswith("data: ")
             )
 
@@ -146,6 +146,14 @@ class Visitor:
 
     def _body(self, name: str, data: Sequence[Any]) -> dict[str, Any]:
         return {"data": data, "fn_index": self.ids[name], "session_hash": self.session}
+
+
+def _lines(response: httpx.Response) -> Iterator[str]:
+    """Lines of an event stream, which "\n" ends; `iter_lines` would also cut a text at U+0085."""
+    rest = ""
+    for text in response.iter_text():
+        *whole, rest = (rest + text).split("\n")
+        yield from whole
 
 
 class Frame:

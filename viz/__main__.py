@@ -9,6 +9,7 @@ from pathlib import Path
 from engine import runfile
 from engine.errors import BatchscopeError, RequestError
 from viz.export import NAMES, export_files
+from viz.terminal import inert
 from viz.theme import THEMES
 
 
@@ -20,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return options.command(options)
     except BatchscopeError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(inert(f"error: {error}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -63,7 +64,7 @@ def export_command(options: argparse.Namespace) -> int:
             for file, data in export_files(run, name, theme=options.theme):
                 print(_write(options.out / file, data), flush=True)
         except BatchscopeError as error:
-            print(f"error: {name}: {error}", file=sys.stderr)
+            print(inert(f"error: {name}: {error}"), file=sys.stderr)
             failed = True
     return int(failed)
 

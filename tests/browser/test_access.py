@@ -145,7 +145,7 @@ def test_screen_readers_hear_the_start_and_the_end_and_no_step(url, open_page, s
 
 
 @pytest.mark.parametrize("width", [375, 720])  # 720 is a 1440 screen at 200 % zoom
-def test_no_sideways_scrolling(url, open_page, stage_of, width):
+def test_e16_no_sideways_scrolling(url, open_page, stage_of, width):
     with open_page(url, width=width, height=810 * width // 1440 + 400) as page:
         stage = stage_of(page)
         stage.set_prompts(["hello", "hello there"], [10, 10])

@@ -207,7 +207,10 @@ def open_saved(watch, texts):
 
 def token_line(text):
     """What is told of a token with this text."""
-    return f"token {json.dumps(text, ensure_ascii=False)} (id 65)"
+    quoted = json.dumps(text, ensure_ascii=False)
+    turning = r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+    quoted = re.sub(turning, lambda found: f"\\u{ord(found[0]):04x}", quoted)
+    return f"token {quoted} (id 65)"
 
 
 def hover_over_tokens(watch, texts):

@@ -192,7 +192,7 @@ def test_a_link_that_is_opened_during_a_run_leaves_it_alone(go_on, open_page, st
         page.get_by_text("Filled in: press Run.").wait_for()
         expect(page.get_by_label("Batch size (slots)")).to_have_value("1")
         assert stage.evaluate("value.status") == "running"
-        expect(page.get_by_role("button", name="Stop")).to_be_enabled()
+        expect(page.get_by_role("button", name="Stop", exact=True)).to_be_enabled()
         go_on.set()
         stage.wait_for_end()
         assert stage.evaluate("value.prompts") == ["under way", "too"]

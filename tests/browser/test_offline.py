@@ -143,8 +143,7 @@ def test_the_button_switches_the_theme_and_the_picture_with_it(open_run):
         assert light[1] != dark[1]
 
 
-def test_markup_in_prompts_and_texts_stays_text(open_run):
-    """B8, in the exported file."""
+def test_b8_markup_in_prompts_and_texts_stays_text(open_run):
     run = with_texts(WORKED, HOSTILE)
     with open_run(run) as page:
         assert shown(page)["texts"] == list(run.texts)

@@ -139,7 +139,7 @@ def test_e1_stop(url, slow, open_page, stage_of):
         stage.set_prompts(["long", "short"], [400, 400])
         stage.run()
         stage.wait("view.batches[0].times.length >= 5")
-        page.get_by_role("button", name="Stop").click()
+        page.get_by_role("button", name="Stop", exact=True).click()
         stage.wait_for_end("stopped")
         assert len(slow.model.calls) < 60
         states = page.locator(".bs-state").all_inner_texts()

@@ -78,7 +78,7 @@ def test_the_tutorial_preset_shows_46_and_29_percent(url, open_page, stage_of, t
         check_against_record(stage, run)
 
 
-def test_zoom_set_during_the_run_survives_the_next_updates(url, open_page, stage_of):
+def test_e18_zoom_set_during_the_run_survives_the_next_updates(url, open_page, stage_of):
     with open_page(url) as page:
         stage = stage_of(page)
         stage.set_prompts(PROMPTS[:2], [60, 60])
@@ -104,7 +104,7 @@ def test_zoom_set_during_the_run_survives_the_next_updates(url, open_page, stage
         stage.wait("plot.layout.xaxis.range[0] === -0.5")
 
 
-def test_two_browsers_see_their_own_runs(url, open_page, stage_of):
+def test_e4_two_browsers_see_their_own_runs(url, open_page, stage_of):
     with open_page(url) as first_page, open_page(url) as second_page:
         first, second = stage_of(first_page), stage_of(second_page)
         first.set_prompts(["Say AAA."], [60])

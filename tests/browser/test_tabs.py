@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.serving import served
+from engine.turns import turns_on
+from tests.serving import served, wait_for
 from tests.tiny import scripted_lm, token_ids
 
 
@@ -18,8 +19,9 @@ def test_e16_the_picture_fills_its_column_after_another_tab_was_shown_during_the
         stage.wait("view.batches[0].times.length >= 4")
         page.get_by_role("tab", name="How it works").click()
         page.set_viewport_size({"width": width + 200, "height": 810})
-        stage.wait_for_end()
+        wait_for(lambda: not len(turns_on("cpu")))
         page.get_by_role("tab", name="Run", exact=True).click()
+        stage.wait_for_end()
         page.wait_for_function(
             """() => {
               const [picture, plot] = ['.bs-picture', '.bs-plot .main-svg'].map(

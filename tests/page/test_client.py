@@ -92,7 +92,7 @@ def test_one_run_at_a_time_for_scripts_too(slow):
         assert run_of(first.result()).status == "stopped"
 
 
-def test_a_failing_model_gives_the_record_up_to_there(slow):
+def test_e5_a_failing_model_gives_the_record_up_to_there(slow):
     def fail(column):
         if column == 3:
             raise RuntimeError("the kernel gave up")

@@ -135,7 +135,26 @@ def test_a_script_that_stops_before_the_model_is_there_hears_so(stuck):
         job.result()
 
 
-def test_a_model_that_cannot_be_loaded_is_said_and_tried_again(monkeypatch):
+def test_f1_a_model_that_cannot_be_loaded_leaves_the_one_before_in_place(monkeypatch):
+    loaded = []
+
+    def load(name, *, device, dtype, on_progress):
+        loaded.append(name)
+        if name == "org/gated":
+            raise ModelError("org/gated needs access.")
+        return scripted_lm([token_ids("hello")])
+
+    monkeypatch.setattr(models, "load_model", load)
+    with served_shelf(ModelShelf(["scripted", "org/gated"])) as url:
+        visitor = Visitor(url)
+        assert visitor.run(rows_of(["Hi"], 5), "scripted")[-1].stage["status"] == "done"
+        refused = visitor.run(rows_of(["Hi"], 5), "org/gated")[-1]
+        assert refused.notice == {"text": "org/gated needs access.", "kind": "error"}
+        assert visitor.run(rows_of(["Hi"], 5), "scripted")[-1].stage["status"] == "done"
+    assert loaded == ["scripted", "org/gated"]
+
+
+def test_f1_a_model_that_cannot_be_loaded_is_said_and_tried_again(monkeypatch):
     answers = [ModelError("nowhere/model was not found on the hub."), None]
 
     def load(name, *, device, dtype, on_progress):

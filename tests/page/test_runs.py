@@ -70,7 +70,7 @@ def test_e8_updates_are_few_and_the_last_state_is_shown():
         assert {len(lines(log)) for log in frames[-1].stage["logs"]} == {512}
 
 
-def test_an_update_costs_the_same_at_step_10_and_at_step_500():
+def test_e8_an_update_costs_the_same_at_step_10_and_at_step_500():
     lm = scripted_lm([token_ids("word " * 200)], seconds=0.1)
 
     def skip_ahead(column):
@@ -95,7 +95,7 @@ def test_an_update_costs_the_same_at_step_10_and_at_step_500():
     assert min(len(cost["early"]), len(cost["late"])) >= 10
     early, late = (sum(sizes) / len(sizes) for sizes in cost.values())
     assert max(cost["early"] + cost["late"]) <= 3000
-    assert late == pytest.approx(early, rel=0.10)
+    assert late <= 1.1 * early
 
 
 def test_consecutive_batches_are_laid_out_from_the_start(slow):
@@ -153,7 +153,7 @@ def test_e10_equal_prompts_are_rows_of_their_own(slow):
         ),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence_before_any_forward(
+def test_a14_a15_a17_a18_bad_input_is_refused_in_one_sentence_before_any_forward(
     strict, prompts, settings, sentence
 ):
     url, lm = strict
@@ -291,7 +291,7 @@ def test_e4_two_visitors_see_only_their_own():
         assert frames[-1].record.model.name == {"AAA": "scripted", "BBB": "other"}[prompt]
 
 
-def test_a_second_visitor_waits_in_a_visible_queue_and_e6_stop_acts_at_once():
+def test_e4_e6_a_second_visitor_waits_in_a_visible_queue_and_stop_acts_at_once():
     gate = threading.Event()
     lm = scripted_lm([HELLO], before_forward=lambda column: column > 3 and gate.wait(0.05))
     with served(lm) as url:

@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.serving import served
+from engine.logs import FOREIGN
+from tests.serving import Visitor, rows_of, served
 from tests.tiny import scripted_lm
 
 ROOT = Path(__file__).parents[2]
@@ -27,14 +28,14 @@ def python(*arguments, **environment):
 
 
 @contextmanager
-def started(*arguments, **environment):
+def started(*arguments, stderr=subprocess.DEVNULL, **environment):
     """`python app.py` with flags; yields the address that it prints."""
     process = subprocess.Popen(
         [sys.executable, "-u", "app.py", "--model", "/no/such/model", *arguments],
         cwd=ROOT,
         env=os.environ | environment,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=stderr,
         text=True,
     )
     try:
@@ -85,3 +86,38 @@ def test_the_hosts_address_holds_unless_a_flag_says_otherwise(flags, environment
         assert url.startswith(f"http://{host}:")
         port = url.rpartition(":")[2]
         assert httpx.get(f"http://127.0.0.1:{port}/config").status_code == 200
+
+
+FORGED = "2026-01-01 00:00:00,000 INFO batchscope.host: run 99 done"
+
+
+def log_of(tmp_path, *flags, visit):
+    """The lines that a host with these flags logs of a visit."""
+    log = tmp_path / "log"
+    with log.open("w") as stderr, started(*flags, stderr=stderr) as url:
+        visit(Visitor(url))
+    return log.read_text().splitlines()
+
+
+def visit_and_forge(visitor):
+    visitor.run(rows_of(["Hi"], 3), f"x\n{FORGED}")
+    visitor.run(rows_of([""], 3), "/no/such/model")
+    # Gradio prints a traceback that quotes what it was sent.
+    assert visitor.call("export", {"x": 1}, f"\n{FORGED}\x1b[31m\n", "light").status_code == 500
+    assert visitor.call("export", f"\n{FORGED}\x1b[31m\n").status_code == 500
+
+
+def test_nothing_typed_can_look_like_a_line_of_the_log(tmp_path):
+    lines = log_of(tmp_path, visit=visit_and_forge)
+    own = [line for line in lines if not line.startswith(FOREIGN)]
+    assert FORGED not in own
+    assert any(FORGED in line for line in lines)
+    assert not any("\x1b" in line for line in lines)
+    told = [line.partition("batchscope.host: ")[2] for line in own if "batchscope.host" in line]
+    assert told[0].startswith("run 1 refused: This page does not offer the model 'x\\n")
+    assert told[1:] == ["run 2 refused: Prompt 1 is empty."]
+
+
+def test_the_log_starts_at_the_level_that_was_asked_for(tmp_path):
+    lines = log_of(tmp_path, "--log-level", "error", visit=visit_and_forge)
+    assert all(line.startswith(FOREIGN) for line in lines if line)

@@ -2,16 +2,16 @@
 
 import asyncio
 import random
-import re
 import threading
-from collections import Counter
 
 import pytest
 
 from engine.requests import Limits
 from engine.turns import turns_on
+from tests.crowd import crowd, right
 from tests.serving import Visitor, rows_of, served, wait_for
-from tests.tiny import scripted_lm, token_ids
+from tests.tiny import scripted_lm, tiny_lm, token_ids
+from viz.page.waiting import place_in_line
 
 HELLO = token_ids("hello brave new world")
 
@@ -101,51 +101,38 @@ def test_e2_tabs_that_close_at_random_moments_leave_nothing_behind():
         assert len(lm.model.calls) == seen + 5
 
 
-def test_twenty_visitors_at_once_get_their_own_and_the_next_one_is_refused():
-    """All wait behind one who holds the device; each sees its place and a bound."""
+def test_e4_twenty_visitors_at_once_get_exactly_their_own():
+    lm, limits = tiny_lm(), Limits()
+    visits = crowd(lm, visitors=20, limits=limits)
+    for visit in visits:
+        assert visit.run.status == "done"
+        assert right(lm, visit)
+        assert visit.run.queued_seconds < visit.bound
+    assert max(visit.bound for visit in visits) <= 20 * limits.run_seconds
+
+
+def test_each_who_waits_knows_the_place_and_the_next_one_is_refused():
     gate = threading.Event()
     lm = scripted_lm([HELLO], before_forward=lambda _: gate.wait(60))
-    limits = Limits(runs=21, run_seconds=60)
-    with served(lm, limits=limits) as url:
-        first = Visitor(url)
-        first.join(rows_of(["first"], 3), "scripted")
-        first_frames = first.frames()
-        next(first_frames)
-        seen, ready = {}, threading.Barrier(21)
-
-        def visit(number):
+    with served(lm, limits=Limits(runs=4, run_seconds=60)) as url:
+        running = Visitor(url)
+        running.join(rows_of(["first"], 3), "scripted")
+        frames = [running.frames()]
+        next(frame for frame in frames[0] if frame.drawn)
+        for ahead in (1, 2, 3):
             visitor = Visitor(url)
-            visitor.join(rows_of([f"visitor {number}"], 2 + number), "scripted")
-            frames = visitor.frames()
-            seen[number] = [next(frame for frame in frames if "Waiting" in frame.says)]
-            ready.wait(60)
-            seen[number] += frames
-
-        threads = [threading.Thread(target=visit, args=[number]) for number in range(20)]
-        for thread in threads:
-            thread.start()
-        ready.wait(60)
+            visitor.join(rows_of(["later"], 3), "scripted")
+            frames.append(visitor.frames())
+            says = next(frame.says for frame in frames[-1] if "Waiting" in frame.says)
+            most = "60 s" if ahead == 1 else f"{ahead} min"
+            assert says == place_in_line(ahead=ahead, waited=0, run_seconds=60)
+            assert says.endswith(f"at most {most} more.")
         refused = Visitor(url).run(rows_of(["too many"], 3), "scripted")[-1]
-        assert refused.says == (
-            "21 runs are under way or waiting, as many as this host takes: try again in a minute."
-        )
+        assert refused.notice == {
+            "text": "4 runs are under way or waiting, as many as this host takes: "
+            "try again in a minute.",
+            "kind": "error",
+        }
+        assert refused.run_button["interactive"]
         gate.set()
-        for thread in threads:
-            thread.join(60)
-        assert list(first_frames)[-1].stage["status"] == "done"
-    places = Counter()
-    for number, frames in seen.items():
-        waiting, last = frames[0].says, frames[-1]
-        told = re.fullmatch(
-            r"Waiting: (\d+) runs? before yours; \d+ s so far, at most (\d+) (s|min) more\.",
-            waiting,
-        )
-        ahead, most = int(told[1]), int(told[2]) * (60 if told[3] == "min" else 1)
-        assert most == ahead * limits.run_seconds
-        places[ahead] += 1
-        assert last.stage["prompts"] == [f"visitor {number}"]
-        assert last.record.status == "done"
-        assert len(last.record.steps) == 2 + number
-        assert last.record.requests[0].prompt == f"visitor {number}"
-        assert 0 < last.record.queued_seconds <= most
-    assert sorted(places) == list(range(1, 21))
+        assert [list(seen)[-1].record.status for seen in frames] == ["done"] * 4

@@ -75,6 +75,7 @@ def without_clock(run):
         batches=tuple(replace(batch, started=0.0) for batch in run.batches),
         steps=tuple(replace(step, started=0.0, seconds=0.0) for step in run.steps),
         started_at="",
+        queued_seconds=0.0,
     )
 
 

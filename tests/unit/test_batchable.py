@@ -1,5 +1,6 @@
 """What can't be batched rightly is refused, with the reason; what is approximate says so."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import engine.selfcheck
 from engine.errors import ModelError, RequestError
 from engine.models import LanguageModel, load_model
 from engine.requests import make_requests
-from engine.selfcheck import check_rows
+from engine.selfcheck import check_rows, distance
 from engine.serial import SerialEngine
 from engine.static import StaticBatchEngine
 from tests.tiny import SIZE, byte_tokenizer, row_ids, tiny_lm
@@ -203,9 +204,26 @@ def test_a_window_that_the_model_does_not_keep_to_is_refused_on_load():
     assert lm.model.config.sliding_window == 64
 
 
-def test_nan_logits_are_no_small_distance():
+def test_a_model_whose_logits_are_no_numbers_is_refused_on_load():
     lm = tiny_lm()
     with torch.no_grad():
         lm.model.lm_head.weight.fill_(torch.nan)
-    with pytest.raises(ModelError, match="its rows differ"):
+    with pytest.raises(ModelError, match="gives NaN logits in float32: try another dtype"):
         check_rows(lm)
+
+
+def test_the_distance_of_logits():
+    reference = torch.tensor([[1.0, 2.0, -3.0], [4.0, 0.0, -4.0]])
+    assert distance(reference, reference) == 0
+    assert distance(reference + 5, reference) == pytest.approx(0, abs=1e-6)
+    assert distance(reference * 1.1, reference) == pytest.approx(0.1)
+    assert distance(-reference, reference) == pytest.approx(2)
+    assert math.isnan(distance(reference * torch.nan, reference))
+
+
+@pytest.mark.parametrize("least", [-torch.inf, torch.finfo(torch.float32).min])
+def test_tokens_that_a_model_blocks_count_for_no_distance(least):
+    reference = torch.tensor([[1.0, 2.0, -3.0, least]])
+    assert distance(reference, reference) == 0
+    other = torch.tensor([[1.0, 2.5, -3.0, least]])
+    assert 0.05 < distance(other, reference) < 0.5

@@ -81,7 +81,7 @@ def test_a9_the_tokenizers_end_id_ends_a_row_too():
     assert row_ids(run(lm, ["one"], max_new_tokens=8)) == [[A, EOS]]
 
 
-def test_a9_the_text_leaves_the_end_token_out_also_when_it_is_no_special_token():
+def test_a9_b6_the_text_leaves_the_end_token_out_also_when_it_is_no_special_token():
     lm = scripted_lm([[A, B, 9, A], [A] * 5], eos_token_id=[7, 9])
     record = run(lm, ["one", "two"], max_new_tokens=5)
     assert record.texts == ("AB", "AAAAA")

@@ -175,9 +175,7 @@ def test_a_file_name_is_never_too_long_for_a_disk():
 
 
 @pytest.mark.parametrize("format", ["svg", "html"])
-def test_a_text_that_looks_like_markup_adds_no_element(format):
-    """B8, in what is exported."""
-
+def test_b8_a_text_that_looks_like_markup_adds_no_element(format):
     def elements(run):
         return [tag for tag, _ in read_page(export_text(run, format)).elements]
 

@@ -32,6 +32,7 @@ from viz.table import FORMULA_STARTS, SIGNS, guard, unguard
 
 FILED = {name: text for name, text in zip(IDS, TEXTS, strict=True) if is_unicode(text)}
 """What a file in UTF-8 can hold."""
+TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 PLAIN = saved_run(["a plain text", "another one"])
 
 each = pytest.mark.parametrize("text", TEXTS, ids=IDS)
@@ -49,8 +50,11 @@ def one_line_end(text):
 
 
 def controls(text):
-    """The characters that a terminal would obey, besides the end of a line."""
-    return {char for char in text if unicodedata.category(char) == "Cc" and char != "\n"}
+    """The characters that a terminal would obey, besides tab and the end of a line, and those that
+    turn the direction of what follows."""
+    return {char for char in text if unicodedata.category(char) == "Cc"} - {"\t", "\n"} | {
+        char for char in text if unicodedata.bidirectional(char) in TURNS
+    }
 
 
 def reads_strictly(text):

@@ -394,14 +394,14 @@ def test_end_ids_join_the_generation_config_and_the_tokenizer(configured, ends):
 
 def test_end_ids_may_be_none_at_all():
     lm = scripted_lm([[1]], eos_token_id=None)
-    lm.tokenizer.eos_token = None
+    lm.model.config.eos_token_id = lm.tokenizer.eos_token = None
     assert lm.end_ids == frozenset()
     assert lm.pad_id == 0
     assert "no pad token: using id 0" in lm.notes
 
 
-def test_the_pad_id_is_the_tokenizers_own_if_there_is_one(saved):
-    lm = load(saved)
+def test_the_pad_id_is_the_tokenizers_own_if_there_is_one():
+    lm = tiny_lm()
     lm.tokenizer.pad_token = "!"
     assert lm.pad_id == lm.tokenizer.convert_tokens_to_ids("!") != EOS
     assert not any("pad" in note for note in lm.notes)
@@ -414,8 +414,8 @@ def test_without_a_pad_token_eos_pads(saved):
     assert "no pad token: using EOS" in lm.notes
 
 
-def test_a_pad_token_beyond_the_embedding_table_is_not_used(saved):
-    lm = load(saved)
+def test_a_pad_token_beyond_the_embedding_table_is_not_used():
+    lm = tiny_lm()
     lm.tokenizer.add_special_tokens({"pad_token": "<pad>"})
     assert lm.tokenizer.pad_token_id >= lm.vocab_size
     assert lm.pad_id == EOS
@@ -666,7 +666,7 @@ def test_f2_without_a_network_the_cache_is_used(saved, tmp_path, why):
     assert max(kept.seconds, lacking.seconds) < 5
 
 
-def test_loading_a_folder_asks_no_hub(hub, saved, tmp_path):
+def test_f2_loading_a_folder_asks_no_hub(hub, saved, tmp_path):
     (answer,) = ask(tmp_path, [(str(saved), None)], HF_ENDPOINT=hub.url)
     assert answer.error is None
     assert hub.asked == []
@@ -679,7 +679,7 @@ default_is_cached = (cache_folder() / f"{DEFAULT_MODEL}-{WHEEL_SHA256[:8]}").is_
     not default_is_cached and os.environ.get("CI") != "true",
     reason="the default model is not in the cache: load it once",
 )
-def test_the_default_model_is_loaded():
+def test_f2_the_default_model_is_loaded():
     lm = load_model(device="cpu", dtype="float32", on_progress=ignore_progress)
     assert lm.name == DEFAULT_MODEL
     assert lm.info.parameters == 134_515_008

@@ -43,6 +43,14 @@ def test_a18_a_tiny_temperature_is_finite_and_as_good_as_greedy(lm, tiny):
     assert answers(lm, temperature=tiny) == answers(lm)
 
 
+@pytest.mark.parametrize("tiny", [1e-8, 1e-40, 1e-300])
+def test_a18_a_tiny_temperature_is_finite_where_the_logits_are_large(tiny):
+    """The scripted logits of 10 are beyond float32 once they are divided by its smallest number."""
+    lm = scripted_lm([token_ids("abc")])
+    requests = make_requests(["a"], max_new_tokens=3, temperature=tiny)
+    assert row_ids(StaticBatchEngine(lm).run(requests)) == [token_ids("abc")]
+
+
 def test_a18_a_huge_temperature_is_finite(lm):
     assert len(answers(lm, temperature=1e300)[0]) == 16
 

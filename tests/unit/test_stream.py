@@ -102,7 +102,7 @@ def test_e1_stop_from_another_thread():
     assert stream.record().status == "stopped"
 
 
-def test_close_in_the_middle_gives_the_device_back():
+def test_e2_close_in_the_middle_gives_the_device_back():
     lm = scripted_lm([[A]])
     stream = stream_of(lm)
     next(stream)
@@ -122,7 +122,7 @@ def test_close_after_the_end_changes_nothing():
     assert record.status == "done"
 
 
-def test_closing_frees_the_cache(monkeypatch):
+def test_d9_closing_frees_the_cache(monkeypatch):
     caches = kept_caches(monkeypatch)
     stream = stream_of(tiny_lm())
     next(stream)

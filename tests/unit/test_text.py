@@ -183,7 +183,7 @@ def test_b10_rows_stream_on_after_the_first_has_ended():
     assert record.texts == ("a", "abcdefgh")
 
 
-def test_markup_is_kept_character_by_character():
+def test_b7_markup_is_kept_character_by_character():
     text = "use <div>, List<int>, <think>x</think>, 1 < 2 & 3 > 2, **b**, $x$"
     record = run(scripted_lm([[*token_ids(text), EOS]]), max_new_tokens=200)
     assert record.texts[0] == text

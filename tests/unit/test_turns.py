@@ -40,7 +40,7 @@ def test_a_waiting_run_that_closes_leaves_the_line():
         assert third.wait_turn(0)
 
 
-def test_a_run_that_breaks_lets_the_next_one_on():
+def test_e5_a_run_that_breaks_lets_the_next_one_on():
     broken = stream_of(scripted_lm([[A]], before_forward=FailingOnce(1, ValueError())))
     waiting = stream_of(scripted_lm([[A]]))
     with closing(broken), closing(waiting):

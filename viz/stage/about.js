@@ -29,7 +29,13 @@ function describe({ slot, batch: index, kind, k }) {
 // character is incomplete, or while the text may be the beginning of a stop text.
 function tokenWords(text, state) {
   if (text === "") return { eos: "end of text", stop: "that completes the stop text" }[state] ?? "without text yet";
-  return JSON.stringify(text) + (state === "stop" ? " and the stop text" : "");
+  return quoted(text) + (state === "stop" ? " and the stop text" : "");
+}
+
+// In quotes, and with nothing in it that turns the direction of what follows.
+function quoted(text) {
+  const escape = (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return JSON.stringify(text).replace(/\p{Bidi_Control}/gu, escape);
 }
 
 function costs(batch, forward) {
@@ -114,7 +120,8 @@ function tell() {
   const { left, bottom } = pinned ? cellBox(pinned) : asker.getBoundingClientRect();
   const room = frame.width - about.offsetWidth - 8;
   about.style.left = `${Math.max(0, Math.min(left - frame.left, room))}px`;
-  about.style.top = `${Math.min(bottom, innerHeight - about.offsetHeight - 12) - frame.top + 6}px`;
+  const lowest = Math.max(0, innerHeight - about.offsetHeight - 12);
+  about.style.top = `${Math.min(bottom, lowest) - frame.top + 6}px`;
 }
 
 find("about-close").addEventListener("click", closeAbout);

@@ -38,7 +38,9 @@ def attention_mask(
     if attention not in ("sdpa", "eager"):
         return real.long()
     seen_before = real.shape[1] - queries
-    windows = {sliding_window(layer) for layer in cache.layers} or {None}
+    # Layers that hold nothing (they reuse another's keys, or do not attend) ask for no mask.
+    holding = [layer for layer in cache.layers if hasattr(layer, "is_sliding")]
+    windows = {sliding_window(layer) for layer in holding} or {None}
     masks = {}
     for window in windows:
         kept_from = 0 if window is None else max(seen_before - window + 1, 0)

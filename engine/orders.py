@@ -98,9 +98,13 @@ class PageSettings(NamedTuple):
         }
 
 
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
+_UNESCAPED = {escape: text for text, escape in _ESCAPES.items()}
+
+
 def stop_text(stop: Sequence[str]) -> str:
-    """Stop strings as the page shows them: one a line, a line break inside one as \\n."""
-    return "\n".join(text.replace("\\", "\\\\").replace("\n", "\\n") for text in stop)
+    """Stop strings as the page shows them: one a line, line breaks inside one as \\n and \\r."""
+    return "\n".join(re.sub(r"[\\\n\r]", lambda found: _ESCAPES[found[0]], text) for text in stop)
 
 
 def stop_strings(text: object) -> object:
@@ -109,10 +113,7 @@ def stop_strings(text: object) -> object:
     if not isinstance(text, str):
         return text
     lines = [line for line in text.split("\n") if line]
-    return [
-        re.sub(r"\\([n\\])", lambda found: {"n": "\n"}.get(found[1], found[1]), line)
-        for line in lines
-    ]
+    return [re.sub(r"\\[nr\\]", lambda found: _UNESCAPED[found[0]], line) for line in lines]
 
 
 def make_order(

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from engine.errors import RequestError
-from engine.requests import Limits, whole_number
+from engine.requests import Limits, check_budget, check_prompt
 
 SUFFIXES = (".txt", ".csv", ".jsonl")
 MAX_BYTES = 2**20
@@ -207,20 +207,9 @@ def _check_names(names: Iterable[str], kind: str) -> None:
 def _check_prompt(prompt: object, where: str, limits: Limits | None) -> str:
     if not isinstance(prompt, str):
         raise RequestError(f"{where}: the prompt must be text, not {_quoted(prompt)}.")
-    if not prompt.strip():
-        raise RequestError(f"{where}: the prompt is empty.")
     if "\0" in prompt:
         raise RequestError(f"{where}: the prompt has a NUL character.")
-    if limits and len(prompt) > limits.prompt_characters:
-        raise RequestError(
-            f"{where}: the prompt has {len(prompt):,} characters, the limit is "
-            f"{limits.prompt_characters:,}."
-        )
-    try:
-        prompt.encode()
-    except UnicodeEncodeError as error:
-        raise RequestError(f"{where}: the prompt has half of a surrogate pair.") from error
-    return prompt
+    return check_prompt(prompt, f"{where}: the prompt", limits)
 
 
 def _check_budget(budget: object, where: str, limits: Limits | None) -> int | None:
@@ -228,14 +217,7 @@ def _check_budget(budget: object, where: str, limits: Limits | None) -> int | No
         return None
     if not isinstance(budget, (int, float, str)):
         raise RequestError(f"{where}: the token budget must be a number, not {_quoted(budget)}.")
-    number = whole_number(budget, f"{where}: the token budget")
-    if number < 1:
-        raise RequestError(f"{where}: the token budget must be at least 1, not {number}.")
-    if limits and number > limits.new_tokens:
-        raise RequestError(
-            f"{where}: the token budget is {number:,}, the limit is {limits.new_tokens:,}."
-        )
-    return number
+    return check_budget(budget, f"{where}: the token budget", limits)
 
 
 def _quoted(value: object) -> str:

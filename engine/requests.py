@@ -71,18 +71,8 @@ def make_requests(
     requests = []
     for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
         name = f"Prompt {index + 1}"
-        prompt = _check_prompt(prompt, name)
-        if limits and isinstance(prompt, str) and len(prompt) > limits.prompt_characters:
-            raise RequestError(
-                f"{name} has {len(prompt):,} characters: the limit is {limits.prompt_characters:,}."
-            )
-        budget = whole_number(budget, f"{name}: the token budget")
-        if budget < 1:
-            raise RequestError(f"{name}: the token budget must be at least 1, not {budget}.")
-        if limits and budget > limits.new_tokens:
-            raise RequestError(
-                f"{name}: the token budget is {budget:,}, the limit is {limits.new_tokens:,}."
-            )
+        prompt = check_prompt(prompt, name, limits)
+        budget = check_budget(budget, f"{name}: the token budget", limits)
         if least > budget:
             raise RequestError(
                 f"{name}: at least {least:,} new tokens do not fit its token budget of {budget:,}."
@@ -91,7 +81,9 @@ def make_requests(
     return requests
 
 
-def _check_prompt(prompt: object, name: str) -> str | tuple[int, ...]:
+def check_prompt(prompt: object, name: str, limits: Limits | None = None) -> str | tuple[int, ...]:
+    """The prompt, a list of ids as a tuple, if it can be run within the limits. RequestError
+    naming it if not."""
     prompt = "" if prompt is None else prompt
     if not isinstance(prompt, str):
         if not isinstance(prompt, Sequence) or isinstance(prompt, bytes):
@@ -101,7 +93,22 @@ def _check_prompt(prompt: object, name: str) -> str | tuple[int, ...]:
         raise RequestError(f"{name} is not Unicode text: it has half of a surrogate pair.")
     if not (prompt.strip() if isinstance(prompt, str) else prompt):
         raise RequestError(f"{name} is empty.")
+    if limits and isinstance(prompt, str) and len(prompt) > limits.prompt_characters:
+        raise RequestError(
+            f"{name} has {len(prompt):,} characters: the limit is {limits.prompt_characters:,}."
+        )
     return prompt
+
+
+def check_budget(budget: object, name: str, limits: Limits | None = None) -> int:
+    """The token budget as an int of at least 1 and at most the limit. RequestError naming it if it
+    is none."""
+    budget = whole_number(budget, name)
+    if budget < 1:
+        raise RequestError(f"{name} must be at least 1, not {budget}.")
+    if limits and budget > limits.new_tokens:
+        raise RequestError(f"{name} is {budget:,}, the limit is {limits.new_tokens:,}.")
+    return budget
 
 
 def _is_unicode(text: str) -> bool:

@@ -83,11 +83,13 @@ def main() -> None:
     lm, limits = served_lm(default=options.default), Limits()
     visits = crowd(lm, visitors=options.visitors, limits=limits)
     longest = max(visits, key=lambda visit: visit.run.queued_seconds)
-    print(f"{lm.name}: {sum(right(lm, visit) for visit in visits)} of {len(visits)} have their own")
     print(
         f"longest wait {longest.run.queued_seconds:.1f} s, "
-        f"announced as at most {longest.bound:.0f} s"
+        f"announced as at most {longest.bound:.0f} s",
+        flush=True,
     )
+    own = sum(right(lm, visit) for visit in visits)
+    print(f"{lm.name}: {own} of {len(visits)} got exactly their own")
 
 
 if __name__ == "__main__":

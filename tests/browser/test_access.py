@@ -48,7 +48,7 @@ def test_axe_on_the_run_tab(url, open_page, stage_of, theme):
         assert violations(page) == []
         page.keyboard.press("Escape")
         page.get_by_role("button", name="Paste many").click()
-        page.get_by_role("button", name="Sampling, padding side").click()
+        page.get_by_role("button", name="Sampling, stops, padding side").click()
         assert violations(page) == []
         page.get_by_role("button", name="Paste many").click()
         stage.set_prompts([f"prompt {i}" for i in range(9)], [200] * 9)

@@ -10,7 +10,7 @@ def test_another_model_is_chosen_and_a_run_refused_while_one_loads(
 ):
     held = served_while_loading(monkeypatch, seconds=60)
     with held as (url, go_on), open_page(url) as page:
-        notice = page.locator(".bs-notice")
+        notice = page.locator(".bs-notice").last
         expect(notice).to_have_text("Downloading one")
         for name in ("two", "one", "two"):
             page.get_by_label("Model").click()

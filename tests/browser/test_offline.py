@@ -1,7 +1,6 @@
 """The exported HTML file: opened from disk with the network off, it replays the run."""
 
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 from playwright.sync_api import expect
@@ -11,27 +10,7 @@ from engine.run import until
 from tests.unit.paper import WORKED, make_run
 from viz.offline.offline import offline_html
 
-HOSTILE = (
-    "</script><script>document.title = 'taken'</script>",
-    "<!-- <script> \u2028 <img src=x onerror=\"document.title = 'taken'\">",
-    "]]> {{ 7 * 7 }} ${ 7 * 7 } &lt;b&gt; \\u003cb>",
-)
 TWO_BATCHES = make_run([[(3, 4), (5, 2)], [(7, 3)]], pause=0.25)
-
-
-def with_texts(run, texts):
-    """The run with texts as prompts, and as what its first step let out."""
-    pieces = tuple(texts)
-    return replace(
-        run,
-        requests=tuple(
-            replace(request, prompt=text) for request, text in zip(run.requests, texts, strict=True)
-        ),
-        steps=(replace(run.steps[0], pieces=pieces), *run.steps[1:]),
-        texts=tuple(
-            text + "A" * (row.generated - 1) for text, row in zip(texts, rows(run), strict=True)
-        ),
-    )
 
 
 @pytest.fixture
@@ -141,16 +120,6 @@ def test_the_button_switches_the_theme_and_the_picture_with_it(open_run):
         dark = colours(page)
         assert light[0] != dark[0]
         assert light[1] != dark[1]
-
-
-def test_b8_markup_in_prompts_and_texts_stays_text(open_run):
-    run = with_texts(WORKED, HOSTILE)
-    with open_run(run) as page:
-        assert shown(page)["texts"] == list(run.texts)
-        assert page.locator(".bs-prompt").all_text_contents() == list(HOSTILE)
-        assert page.locator("img").count() == 0
-        assert page.locator("script").count() == 3
-        assert page.title() == "paper, 2025-01-01 · Batchscope"
 
 
 def test_what_needs_a_server_is_not_offered(open_run):

@@ -106,7 +106,7 @@ def test_a_request_holds_it_as_it_is_or_says_why_not(text):
 
 
 @each_kind
-def test_a_model_that_says_it_has_said_it(kind):
+def test_b7_a_model_that_says_it_has_said_it(kind):
     """B7: every character as it was generated."""
     texts = list(CORPUS[kind].values())
     lm = scripted_lm([[*byte_ids(text), EOS] for text in texts])
@@ -149,7 +149,7 @@ def test_in_the_place_of_anything_else_it_is_refused_in_one_line(text):
 
 
 @each_filed
-def test_in_a_picture_it_is_text(text):
+def test_b8_in_a_picture_it_is_text(text):
     """B8."""
 
     def outline(run):
@@ -176,7 +176,7 @@ _RTL = (
 
 
 @each_kind
-def test_in_a_page_to_take_away_it_is_data(kind):
+def test_b8_in_a_page_to_take_away_it_is_data(kind):
     """B8."""
     texts = filed(kind)
     page = Reader(export_text(saved_run(texts), "html"))

@@ -65,7 +65,7 @@ def test_a_jsonl_file_has_texts_or_objects():
         (
             "p.txt",
             "1\n" + "x" * 101,
-            "p.txt, line 2: the prompt has 101 characters, the limit is 100.",
+            "p.txt, line 2: the prompt has 101 characters: the limit is 100.",
         ),
         ("p.csv", "\nprompt;max_new_tokens", "line 2: the column 'prompt;max_new_tokens' is unkn"),
         ("p.csv", "max_new_tokens\n1", "p.csv, line 1: the column prompt is missing."),
@@ -90,7 +90,11 @@ def test_a_jsonl_file_has_texts_or_objects():
         ("p.jsonl", '{"prompt": NaN}', "p.jsonl, line 1: NaN is not JSON."),
         ("p.jsonl", '{"prompt": "a", "x\x7f": 1}', "line 1: the key 'x\\x7f' is unknown, there ar"),
         ("p.jsonl", '{"prompt": "a", "prompt": "b"}', "line 1: the key 'prompt' is there twice."),
-        ("p.jsonl", '"\\ud83c"', "p.jsonl, line 1: the prompt has half of a surrogate pair."),
+        (
+            "p.jsonl",
+            '"\\ud83c"',
+            "p.jsonl, line 1: the prompt is not Unicode text: it has half of a surrogate pair.",
+        ),
         ("p.jsonl", '"\\u0000"', "p.jsonl, line 1: the prompt has a NUL character."),
         ("p.jsonl", "[" * 5000, "p.jsonl, line 1: nested too deeply."),
         ("p.jsonl", "9" * 5000, "p.jsonl, line 1: a number is too long."),

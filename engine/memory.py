@@ -1,4 +1,4 @@
-"""What a run will need of the device's memory, worked out before it, and what is free there.
+"""What a run will need of the device's memory, worked out before it, and whether that is free.
 
 The KV cache is exact, column by column, since its shapes follow from the config. What is needed
 beside it is an upper bound: the largest tensors that live at the same time in a prefill or in a
@@ -8,28 +8,21 @@ decode step of a decoder layer, by the sizes that set them.
 from __future__ import annotations
 
 import inspect
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import psutil
-import torch
 from transformers import PretrainedConfig
 
 from engine.batchable import cache_layers
 from engine.errors import RequestError
-from engine.live import ON_ZERO_GPU
+from engine.free import free_bytes
 from engine.masks import sliding_window
 from engine.run import Batch, Request
 
 if TYPE_CHECKING:
     from engine.models import LanguageModel
-
-PROCESS = os.getpid()
-"""Where this module was loaded; on ZeroGPU only a process forked from there has a device."""
 
 LIBRARY_BYTES = {"cuda": 64 * 2**20}
 """What the libraries below torch take from its allocator at their first product: cuBLAS has a
@@ -182,69 +175,6 @@ def check_memory(forecast: Forecast) -> None:
     raise RequestError(
         f"{numbers} Not even one row at a time fits: make the prompts shorter or the budgets lower."
     )
-
-
-def free_bytes(device: torch.device) -> int | None:
-    """Bytes that a run may still take on the device, None where that can't be told.
-
-    CUDA: what the driver has, and what torch's allocator holds unused. CPU: what the machine can
-    give without swapping, or what is left to the container if that is less.
-    """
-    if device.type == "cpu":
-        return min([psutil.virtual_memory().available, *cgroup_bytes_left()])
-    if device.type == "mps":
-        return max(torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory(), 0)
-    if device.type != "cuda" or (ON_ZERO_GPU and os.getpid() == PROCESS):
-        return None
-    free, _total = torch.cuda.mem_get_info(device)
-    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-
-
-def cgroup_bytes_left(
-    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
-) -> list[int]:
-    """Bytes left below each memory limit that holds for this process: its own group's and those
-    of the groups around it, of version 2 and 1. Empty where there is none.
-
-    File pages not in use are not counted as used, since the kernel takes them back.
-    """
-    if not own.exists():
-        return []
-    left = []
-    for line in own.read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            folder, files = root, ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            folder, files = root / "memory", names
-        else:
-            continue
-        group = folder / path.lstrip("/")
-        # In a container, the path may be one of the host's: then its own root is the group.
-        for place in [group, *group.parents]:
-            if place.is_relative_to(folder):
-                left += _left_in(place, *files)
-    return left
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out; only CUDA's allocator has a class for it."""
-    says = ("can't allocate memory", "std::bad_alloc", "out of memory")
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
-        isinstance(error, RuntimeError) and any(text in str(error) for text in says)
-    )
-
-
-def _left_in(group: Path, limit: str, usage: str, reclaimable: str) -> list[int]:
-    if not (group / limit).exists() or not (group / usage).exists():
-        return []
-    most = (group / limit).read_text().strip()
-    if most == "max":
-        return []
-    statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-    used = int((group / usage).read_text()) - int(statistics.get(reclaimable, 0))
-    return [max(int(most) - used, 0)]
 
 
 def shape_of(

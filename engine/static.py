@@ -22,7 +22,8 @@ import torch
 from engine.active import ActiveBatch
 from engine.batching import plan
 from engine.errors import BatchscopeError, RequestError, RunError, first_line
-from engine.memory import check_memory, forecast, is_out_of_memory
+from engine.free import is_out_of_memory
+from engine.memory import check_memory, forecast
 from engine.models import LanguageModel
 from engine.requests import check_batch_size, check_flag, check_padding_side
 from engine.run import Batch, PaddingSide, Request, Run, Settings, Status, Step

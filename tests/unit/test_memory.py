@@ -24,16 +24,15 @@ from transformers import (
     MistralConfig,
 )
 
+from engine import free as device
 from engine import memory
 from engine.errors import RequestError, RunError
+from engine.free import cgroup_bytes_left, free_bytes, is_out_of_memory
 from engine.masks import sliding_window
 from engine.memory import (
     Forecast,
-    cgroup_bytes_left,
     check_memory,
     forecast,
-    free_bytes,
-    is_out_of_memory,
     kv_bytes_at,
     kv_bytes_per_token,
 )
@@ -402,9 +401,9 @@ def test_on_cuda_what_the_allocator_holds_unused_is_free(monkeypatch):
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1 * GB)
     assert free_bytes(torch.device("cuda")) == 7 * GB
     # On ZeroGPU the process that was not forked has no device, whatever torch is made to say.
-    monkeypatch.setattr(memory, "ON_ZERO_GPU", True)
+    monkeypatch.setattr(device, "ON_ZERO_GPU", True)
     assert free_bytes(torch.device("cuda")) is None
-    monkeypatch.setattr(memory, "PROCESS", os.getpid() + 1)
+    monkeypatch.setattr(device, "PROCESS", os.getpid() + 1)
     assert free_bytes(torch.device("cuda")) == 7 * GB
 
 
@@ -418,9 +417,9 @@ def test_on_apple_what_the_driver_recommends_and_has_not_given_is_free(monkeypat
 def test_a_containers_limit_counts_if_less_is_left_below_it(monkeypatch):
     machine = namedtuple("machine", ["available"])
     monkeypatch.setattr(psutil, "virtual_memory", lambda: machine(8 * GB))
-    monkeypatch.setattr(memory, "cgroup_bytes_left", lambda: [9 * GB, 2 * GB])
+    monkeypatch.setattr(device, "cgroup_bytes_left", lambda: [9 * GB, 2 * GB])
     assert free_bytes(torch.device("cpu")) == 2 * GB
-    monkeypatch.setattr(memory, "cgroup_bytes_left", list)
+    monkeypatch.setattr(device, "cgroup_bytes_left", list)
     assert free_bytes(torch.device("cpu")) == 8 * GB
 
 

@@ -25,7 +25,15 @@ class RecordError(BatchscopeError):
 
 def first_line(error: BaseException) -> str:
     """The first line of a foreign error's text, without the local path of the home folder."""
-    # Where an error has a `message`, as one of ZeroGPU has, str() only quotes it.
-    text = str(getattr(error, "message", error)).strip() or type(error).__name__
+    text = words_of(error).strip() or type(error).__name__
     text = text.splitlines()[0].replace(str(Path.home()), "~").rstrip(".: ")
     return text.encode("utf-8", "replace").decode()
+
+
+def words_of(error: BaseException) -> str:
+    """The text of a foreign error, "" where even that raises."""
+    try:
+        # Where an error has a `message`, as one of ZeroGPU has, str() only quotes it.
+        return str(getattr(error, "message", error))
+    except Exception:
+        return ""

@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import torch
 
+from engine.errors import words_of
 from engine.live import ON_ZERO_GPU
 
 PROCESS = os.getpid()
@@ -73,5 +74,5 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out; only CUDA's allocator has a class for it."""
     says = ("can't allocate memory", "std::bad_alloc", "out of memory")
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
-        isinstance(error, RuntimeError) and any(text in str(error) for text in says)
+        isinstance(error, RuntimeError) and any(text in words_of(error) for text in says)
     )

@@ -184,7 +184,8 @@ class RunStream(Iterator[Step]):
         self._started_at, self._clock = _now(), time.perf_counter()
         failure: BatchscopeError | None = None
         try:
-            self.check_memory()
+            if not self._stop.is_set():
+                self.check_memory()
             for batch in self._batches:
                 yield from self._run_batch(batch)
             self._finish("done" if self._all_ended() else "stopped")

@@ -360,11 +360,11 @@ def page() -> Iterator[Caller]:
 
 
 def _check(answer: httpx.Response) -> None:
-    """Gradio answers a refusal with status 500 and {"error": sentence}."""
+    """A refusal has status 400 and {"error": sentence}."""
     _check_text(answer.text)
     said = answer.json() if answer.headers["content-type"] == "application/json" else None
     error = said.get("error") if isinstance(said, dict) else None
-    if answer.status_code >= 500 and not error:
+    if answer.status_code >= 500:
         raise FuzzError(f"status {answer.status_code}: {answer.text:.200}")
     if answer.is_error or error:
         raise RequestError(str(error))

@@ -122,3 +122,27 @@ def test_a_host_that_launches_with_its_own_middleware_keeps_both():
         demo.close()
     assert headers["x-host"] == "ours"
     assert headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("component_server", b'{"component_id": 99999, "fn_name": "open_run", "data": []}'),
+        ("component_server", b'{"component_id": 1, "fn_name": "open_run", "session_hash": "x"}'),
+        ("run/press_stop", b'{"data": [], "fn_index": 99999}'),
+        ("run/press_stop", b"NaN"),
+        ("run/press_stop", b'{"data": NaN}'),
+        ("run/nothing", b'{"data": []}'),
+        ("run/export", b'{"data": [{}], "session_hash": "x"}'),
+        ("queue/join", b'{"data": [], "fn_index": -1, "session_hash": "x"}'),
+        ("queue/join", b"[]"),
+        ("cancel", b'{"session_hash": 5, "fn_index": "x", "event_id": []}'),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_the_visitors_fault(url, path, body):
+    answer = httpx.post(
+        f"{url}/gradio_api/{path}", content=body, headers={"content-type": "application/json"}
+    )
+    assert 400 <= answer.status_code < 500
+    assert "Traceback" not in answer.text
+    assert httpx.get(f"{url}/config").status_code == 200

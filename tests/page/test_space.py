@@ -103,8 +103,8 @@ def visit_and_forge(visitor):
     visitor.run(rows_of(["Hi"], 3), f"x\n{FORGED}")
     visitor.run(rows_of([""], 3), "/no/such/model")
     # Gradio prints a traceback that quotes what it was sent.
-    assert visitor.call("export", {"x": 1}, f"\n{FORGED}\x1b[31m\n", "light").status_code == 500
-    assert visitor.call("export", f"\n{FORGED}\x1b[31m\n").status_code == 500
+    assert visitor.call("export", {"x": 1}, f"\n{FORGED}\x1b[31m\n", "light").status_code == 400
+    assert visitor.call("export", f"\n{FORGED}\x1b[31m\n").status_code == 400
 
 
 def test_nothing_typed_can_look_like_a_line_of_the_log(tmp_path):

@@ -3,6 +3,7 @@ the browser may do with the page."""
 
 from __future__ import annotations
 
+import logging
 import re
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -12,6 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.runfile import MAX_BYTES
 from viz.assets import PLOTLY_JS
+
+log = logging.getLogger("batchscope.page")
 
 LARGEST_BODY = 2 * MAX_BYTES + 2**16
 """Bytes of a request: a saved run travels as a JSON text inside JSON, where each of its quotes and
@@ -61,6 +64,7 @@ TOO_LARGE = PlainTextResponse(
     f"This is more than a saved run can be: the limit is {LARGEST_BODY:,} bytes.", 413
 )
 TOO_MANY_HEADERS = PlainTextResponse("The headers of this request are too long.", 431)
+MALFORMED = PlainTextResponse("This request can't be answered.", 400)
 CLOSED = PlainTextResponse("This page does not offer that.", 404)
 
 
@@ -95,6 +99,14 @@ class Visit:
             except ClientDisconnect:
                 if self._refusal is None:
                     raise
+            except Exception as error:
+                if self._answered:
+                    raise
+                # What the page's own functions raise is a sentence by now: this is a request that
+                # Gradio could not make sense of.
+                self._refusal = MALFORMED
+                log.warning("no answer to %s: %s", self._scope["path"], type(error).__name__)
+                log.debug("its traceback", exc_info=error)
         if self._refusal is not None and not self._answered:
             await self._refusal(self._scope, self._receive, self._answer)
 
@@ -115,6 +127,8 @@ class Visit:
     async def _answer(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._answered = True
+            if message["status"] == 500:  # how Gradio sends every refusal
+                message |= {"status": 400}
             MutableHeaders(scope=message).update(HEADERS)
         await self._send(message)
 

@@ -19,34 +19,27 @@ import argparse
 import itertools
 import json
 import sys
-import threading
 from collections.abc import Iterator
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from dataclasses import asdict
+from typing import Any, Literal, TypedDict
 
 # Before anything that brings torch, which ZeroGPU changes.
 from engine.live import ON_ZERO_GPU, WAIT_SECONDS, Waiting
 
 # isort: split
 import gradio as gr
-from fastapi.exceptions import RequestValidationError
-from gradio_client.utils import is_file_obj_with_meta, traverse
-from starlette.middleware import Middleware
-from starlette.responses import PlainTextResponse
 
 from engine.errors import ModelError, RequestError
 from engine.host import Host
 from engine.logs import start_log
 from engine.options import limits_of, page_options
-from engine.orders import Order, PageSettings, make_order, read_link
+from engine.orders import PageSettings, make_order, read_link
 from engine.presets import DEFAULT_MODEL, PRESETS, Preset, find_preset
 from engine.promptfile import MAX_BYTES, SUFFIXES, read_prompts, shown_name
 from engine.requests import DEFAULT_BUDGET, Limits
 from engine.run import PaddingSide, Run
 from engine.shelf import ModelShelf
-from engine.turns import turns_on
 from engine.visitors import LatestOnly, StillRunningError
-from viz.assets import allow_assets
 from viz.editor.editor import (
     COPY_LINK,
     KEEP_SETTINGS,
@@ -55,12 +48,11 @@ from viz.editor.editor import (
     prompts_and_budgets,
 )
 from viz.export import Theme, export_text
+from viz.page.demo import Demo
 from viz.page.endpoint import add_endpoint
 from viz.page.forecast import forecast_sentence
 from viz.page.form import Form, build_form, run_outputs
-from viz.page.guard import Guard
 from viz.page.notice import notice
-from viz.page.page import CSS_PATHS
 from viz.page.refusal import one_sentence, sentence
 from viz.page.title import TitleLine
 from viz.page.waiting import place_in_line
@@ -68,15 +60,9 @@ from viz.stage.desk import at_most_a_few, finished_run
 from viz.stage.stage import Stage
 from viz.stage.state import StageWriter
 from viz.story.story import Story
-from viz.theme import FONT, css_variables
 from viz.words import plural
 
-if TYPE_CHECKING:
-    from engine.models import LanguageModel
-
 run_numbers = itertools.count(1)
-PATIENCE = 1.0
-"""Seconds that a forecast waits for others before there is none."""
 
 ExportFormat = Literal["svg", "html", "json", "csv", "trace"]
 
@@ -87,8 +73,6 @@ class Page:
     def __init__(self, host: Host) -> None:
         self.host = host
         self._loads = LatestOnly()
-        self._loaded: dict[str, LanguageModel] = {}
-        self._forecasts = threading.BoundedSemaphore(2)  # they tokenise, beside a run
 
     def load(self, request: gr.Request, model: str) -> Iterator[dict[str, str]]:
         """Say how far the model is until it is there -> notice. The visitor's next choice of a
@@ -213,64 +197,39 @@ class Page:
     def forecast(self, prompts: object, model: str, *settings: Any) -> dict[str, str]:
         """What such a run will need of the device's memory, or why it can't be. Nothing as long as
         the form is not filled in or the model not loaded, which is said elsewhere."""
-        lm = self._loaded.get(str(model))
-        if lm is None:
-            return notice()
         try:
             texts, budgets = prompts_and_budgets(prompts)
             order = make_order(
                 self.host.limits,
                 prompts=texts,
                 max_new_tokens=budgets,
+                model=model,
                 **PageSettings(*settings).asked(),
             )
         except RequestError:
             return notice()
-        if not self._forecasts.acquire(timeout=PATIENCE):
-            return notice()
         try:
-            return notice(forecast_line(lm, order))
+            found = self.host.forecast(order)
         except Exception as error:
             return notice(sentence(error), "error")
-        finally:
-            self._forecasts.release()
+        if found is None:
+            return notice()
+        return notice(
+            forecast_sentence(
+                kv_bytes=found.kv_bytes,
+                rows=found.rows,
+                columns=found.columns,
+                free_bytes=found.free_bytes,
+            )
+        )
 
     def _offered(self, model: str | None) -> str:
         names = self.host.shelf.names
         return model if model in names else names[0]
 
     def _notes(self, model: str) -> str:
-        # Remembered for `forecast`, which must not begin to load one.
-        lm = self._loaded[model] = self.host.loading(model).result()
-        notes = lm.notes
+        notes = self.host.loading(model).result().notes
         return f"Note: {'; '.join(notes)}." if notes else ""
-
-
-def forecast_line(lm: "LanguageModel", order: Order) -> str:
-    """What the run will need, in a sentence. Raises RequestError if it can't be run.
-
-    While a run is under way nobody knows what will be free after it.
-    """
-    from engine import StaticBatchEngine
-    from engine.batching import plan
-    from engine.memory import check_memory, forecast
-
-    engine = StaticBatchEngine(
-        lm,
-        batch_size=order.batch_size,
-        padding_side=order.padding_side,
-        chat_template=order.chat_template,
-    )
-    found = forecast(lm, plan(lm, order.requests, engine.settings), order.requests)
-    if len(turns_on(lm.device)):
-        found = replace(found, free_bytes=None)
-    check_memory(found)
-    return forecast_sentence(
-        kv_bytes=found.kv_bytes,
-        rows=found.rows,
-        columns=found.columns,
-        free_bytes=found.free_bytes,
-    )
 
 
 class Update(TypedDict):
@@ -374,54 +333,6 @@ class Endpoints:
         """
         with one_sentence(), at_most_a_few():
             return export_text(finished_run(json.dumps(run)), format, theme=theme)
-
-
-def _refuse_file(_: object) -> None:
-    raise gr.Error("This page takes no files.", visible=False, print_exception=False)
-
-
-async def _malformed(_: Any, __: Exception) -> PlainTextResponse:
-    """FastAPI would quote what came, and fail where that is no Unicode text."""
-    return PlainTextResponse("This is no request that the page understands.", 422)
-
-
-class Demo(gr.Blocks):
-    """Blocks that bring their looks along, and keep visitors' data to themselves, whoever
-    launches them. `runs` is how many may be under way or wait."""
-
-    def __init__(self, *, runs: int, **options: Any) -> None:
-        super().__init__(**options)
-        self._runs = runs
-
-    def validate_inputs(self, block_fn: Any, inputs: list[Any]) -> None:
-        """No event takes a file: Gradio would fetch the address that one names."""
-        super().validate_inputs(block_fn, inputs)
-        traverse(inputs, _refuse_file, is_file_obj_with_meta)
-
-    def launch(
-        self, *, app_kwargs: dict[str, Any] | None = None, **options: Any
-    ) -> tuple[Any, str, str]:
-        allow_assets()
-        theirs = app_kwargs or {}
-        own = {
-            "theme": gr.themes.Base(font=FONT, font_mono=["monospace"]),
-            "css": css_variables(),
-            "css_paths": CSS_PATHS,
-            "footer_links": [],
-            "run_history": False,
-            "ssr_mode": False,
-            "enable_monitoring": False,
-            "max_threads": max(40, 4 * self._runs),  # 40 is Gradio's own
-            "max_file_size": "1kb",  # the page takes no uploads
-            # Half a megabyte each, of nothing that this page uses; made anew when one is missed.
-            "state_session_capacity": self._runs,
-            "app_kwargs": theirs
-            | {
-                "middleware": [Middleware(Guard), *theirs.get("middleware", ())],
-                "exception_handlers": {RequestValidationError: _malformed},
-            },
-        }
-        return super().launch(**own | options)
 
 
 def build_demo(

@@ -5,21 +5,29 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import BatchscopeError, RequestError, RunError, first_line
 from engine.live import WAIT_SECONDS, Frame, Refused, Waiting, frames
 from engine.metrics import measure
-from engine.orders import make_order
+from engine.orders import Order, make_order
 from engine.requests import Limits
 from engine.run import Request, Run
 from engine.shelf import Loading, ModelShelf
+from engine.turns import turns_on
 from engine.visitors import StopFlags
 
+if TYPE_CHECKING:
+    from engine.memory import Forecast
+
 log = logging.getLogger("batchscope.host")
+
+PATIENCE = 1.0
+"""Seconds that a forecast waits for others before there is none."""
 
 
 class Host:
@@ -34,6 +42,7 @@ class Host:
         self._log_prompts = log_prompts
         self._flags = StopFlags(most=limits.runs)
         self._numbers = itertools.count(1)
+        self._forecasts = threading.BoundedSemaphore(2)  # they tokenise, beside a run
 
     def stop(self, visitor: str) -> None:
         """End the visitor's own run after the forward under way."""
@@ -85,9 +94,37 @@ class Host:
             log.log(level, "run %d %s%s", number, run.status, self._told(run))
         yield run
 
+    def forecast(self, order: Order) -> Forecast | None:
+        """What a run will need of memory. None as long as its model is not there, or while others
+        ask. Raises RequestError if it can't be run; while another one is under way, what will be
+        free after that is left open."""
+        lm = self.shelf.loaded(self._name(order.model))
+        if lm is None or not self._forecasts.acquire(timeout=PATIENCE):
+            return None
+        try:
+            from engine import StaticBatchEngine
+            from engine.memory import check_memory
+
+            engine = StaticBatchEngine(
+                lm,
+                batch_size=order.batch_size,
+                padding_side=order.padding_side,
+                chat_template=order.chat_template,
+            )
+            found = engine.forecast(order.requests)
+            if len(turns_on(lm.device)):
+                found = replace(found, free_bytes=None)
+            check_memory(found)
+            return found
+        finally:
+            self._forecasts.release()
+
     def loading(self, model: str | None) -> Loading:
         """How far a model is, the first one if none is named; begins to load it."""
-        return self.shelf.start(self.shelf.names[0] if model is None else model)
+        return self.shelf.start(self._name(model))
+
+    def _name(self, model: str | None) -> str:
+        return self.shelf.names[0] if model is None else model
 
     def _told(self, run: Run | None) -> str:
         if run is None:

@@ -88,6 +88,11 @@ class ModelShelf:
                 threading.Thread(target=self._load, args=(name, loading), daemon=True).start()
             return loading
 
+    def loaded(self, name: str) -> LanguageModel | None:
+        """The model if it is there already; nothing begins to load."""
+        loading = self._loadings.get(name)
+        return loading and loading.lm
+
     def _load(self, name: str, loading: Loading) -> None:
         def on_progress(message: str, fraction: float | None) -> None:
             done = "" if fraction is None else f" ({fraction:.0%})"

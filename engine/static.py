@@ -23,7 +23,7 @@ from engine.active import ActiveBatch
 from engine.batching import plan
 from engine.errors import BatchscopeError, RequestError, RunError, first_line
 from engine.free import is_out_of_memory
-from engine.memory import check_memory, forecast
+from engine.memory import Forecast, check_memory, forecast
 from engine.models import LanguageModel
 from engine.requests import check_batch_size, check_flag, check_padding_side
 from engine.run import Batch, PaddingSide, Request, Run, Settings, Status, Step
@@ -83,6 +83,11 @@ class StaticBatchEngine:
         run.
         """
         return RunStream(self.lm, requests, self.settings, stop or threading.Event(), seconds)
+
+    def forecast(self, requests: Sequence[Request]) -> Forecast:
+        """What a run of these requests will need of the device's memory, and what is free now.
+        Raises RequestError as `stream` does."""
+        return forecast(self.lm, plan(self.lm, requests, self.settings), requests)
 
     def run(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> Run:
         """Run to the end and return the record; `on_step` is called after every forward."""

@@ -458,7 +458,7 @@ def test_a_file_that_can_not_be_read_is_said_and_the_list_stays(url, open_page):
     refused = [
         ("p.csv", "prompt,max_new_tokens\nHi,7\n\nHo,x\n", "p.csv, line 4: the token budget must"),
         ("p.jsonl", '"Hi"\n"Ho', "p.jsonl, line 2: not JSON: "),
-        ("p.txt", "x\n" + "y" * 8001, "p.txt, line 2: the prompt has 8,001 characters, the limit"),
+        ("p.txt", "x\n" + "y" * 8001, "p.txt, line 2: the prompt has 8,001 characters: the limit"),
         ("p.txt", "x" * 2**21, "p.txt is larger than 1 MiB."),
         ("run.json", "{}", "If it is a saved run, open it beside the picture"),
         ("<img src=x onerror=alert(1)>.png", "x", "<img src=x onerror=alert(1)>.png: files of"),

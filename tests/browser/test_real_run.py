@@ -113,7 +113,7 @@ def test_e4_two_browsers_see_their_own_runs(url, open_page, stage_of):
         first.run()
         first.wait("view.batches[0].times.length >= 2")
         second.run()
-        second_page.get_by_text("Waiting: 1 run before yours.").wait_for()
+        second_page.get_by_text("Waiting: 1 run before yours;").wait_for()
         first.wait_for_end()
         second.wait_for_end()
         assert first.evaluate("value.prompts") == ["Say AAA."]

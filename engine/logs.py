@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import sys
-import unicodedata
 from typing import TextIO
+
+from engine.inert import spelt_out
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -32,7 +33,7 @@ class OneLine(logging.Formatter):
 
     # The names are those that logging calls.
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        return escaped(super().formatMessage(record))
+        return spelt_out(super().formatMessage(record))
 
     def formatException(self, ei: object) -> str:  # noqa: N802
         return set_off(super().formatException(ei))
@@ -55,7 +56,7 @@ class SetOff:
                 self._stream.write(part)
                 self._begun = False
             else:
-                self._stream.write(("" if self._begun else FOREIGN) + escaped(part))
+                self._stream.write(("" if self._begun else FOREIGN) + spelt_out(part))
                 self._begun = True
         return len(text)
 
@@ -64,17 +65,4 @@ class SetOff:
 
 
 def set_off(lines: str) -> str:
-    return "\n".join(FOREIGN + escaped(line) for line in lines.split("\n"))
-
-
-def escaped(text: str) -> str:
-    """The text on one line and without a character that moves the cursor, colours a terminal or
-    turns the direction of reading: those as \\xNN or \\uNNNN, half surrogate pairs too."""
-    return "".join(map(_escaped, text))
-
-
-def _escaped(character: str) -> str:
-    # Cc: control, Cf: format and direction, Cs: surrogates, Zl and Zp: line and paragraph ends.
-    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-        return character.encode("unicode_escape").decode("ascii")
-    return character
+    return "\n".join(FOREIGN + spelt_out(line) for line in lines.split("\n"))

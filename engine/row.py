@@ -33,6 +33,9 @@ class ActiveRow:
         text = self._text.push(token)
         if self._tokens >= self._request.min_new_tokens:
             text = self._stop.push(text)
+            # A run of byte tokens is held back as a whole, also once a stop string stands in it.
+            if not self._stop.found and self._stop.completed_by(self._text.waiting()):
+                text += self._stop.push(self._text.flush())
         if self._stop.found:
             self.end = "stop"
         elif self._tokens == self._request.max_new_tokens:
@@ -42,4 +45,4 @@ class ActiveRow:
 
     def rest(self) -> str:
         """The text that was held back, once nothing more will come."""
-        return self._stop.push(self._text.flush()) + self._stop.flush()
+        return self._stop.flush() + self._text.flush()

@@ -248,7 +248,7 @@ def _may_end(request: Request, end: End, tokens: int) -> bool:
         case "length":
             return tokens == request.max_new_tokens
         case "eos":
-            return tokens >= request.min_new_tokens and not request.ignore_eos
+            return tokens > request.min_new_tokens and not request.ignore_eos
         case "stop":
             return tokens >= request.min_new_tokens and bool(request.stop)
     return False

@@ -85,7 +85,8 @@ class Sampler:
         for rows, processors, greedy in self._groups:
             scores = logits[rows]
             if processors:
-                scores = processors(self._said[rows, :now], scores.float())
+                said = self._said[rows, :now].clamp(max=scores.shape[-1] - 1)
+                scores = processors(said, scores.float())
             if greedy:
                 tokens[rows] = scores.argmax(-1)
             else:
@@ -112,8 +113,8 @@ def make_processors(
             MinNewTokensLengthLogitsProcessor(prompt_width, least, list(end_ids), device=device)
         )
     if sampling.temperature > 0:
-        # float32 holds no smaller number.
-        temperature = max(sampling.temperature, torch.finfo(torch.float32).tiny)
+        held = torch.finfo(torch.float32)
+        temperature = min(max(sampling.temperature, held.tiny), held.max)
         processors += [_subtract_largest, TemperatureLogitsWarper(temperature)]
         if sampling.top_k:
             processors.append(TopKLogitsWarper(sampling.top_k))

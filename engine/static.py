@@ -202,10 +202,11 @@ class RunStream(Iterator[Step]):
             self._finish("error", str(failure))
         finally:
             self._finish("stopped")
+            if failure:
+                _free_memory(self._lm.device)  # before the next run measures what is free
             self._turn.leave()
         if failure:
             # Raised out here, so that no traceback keeps the tensors of the failed forward alive.
-            _free_memory(self._lm.device)
             raise failure
 
     def _run_batch(self, batch: Batch) -> Iterator[Step]:
@@ -247,11 +248,15 @@ class RunStream(Iterator[Step]):
         if self._status == "running":
             self._status, self._error = status, error
             if self._active:
-                for index, rest in zip(
-                    self._active.batch.requests, self._active.unread(), strict=True
-                ):
-                    self._texts[index] += rest
+                self._release_texts(self._active)
         self._active = None
+
+    def _release_texts(self, rows: ActiveBatch) -> None:
+        try:
+            for index, rest in zip(rows.batch.requests, rows.unread(), strict=True):
+                self._texts[index] += rest
+        except Exception:  # a tokenizer that fails may be why the run is over
+            log.exception("the ends of the texts can't be read")
 
     def _all_ended(self) -> bool:
         return sum(end is not None for step in self._steps for end in step.ends) == len(self._texts)
@@ -259,7 +264,11 @@ class RunStream(Iterator[Step]):
     def _explain(self, error: Exception) -> str:
         if isinstance(error, BatchscopeError):
             return str(error)
-        batch = [batch for batch in self._batches if batch.started is not None][-1]
+        started = [batch for batch in self._batches if batch.started is not None]
+        if not started:
+            log.error("a run failed before its first forward", exc_info=error)
+            return f"The run can't begin: {type(error).__name__}: {first_line(error)}."
+        batch = started[-1]
         forward = sum(step.batch == batch.index for step in self._steps) + 1
         where = f"batch {batch.index + 1}, " if len(self._batches) > 1 else ""
         where += f"forward {forward}"

@@ -39,6 +39,13 @@ class TextStream:
             return ""
         return self._show(text)
 
+    def waiting(self) -> str:
+        """What `flush` would show now, "" while a character is incomplete."""
+        if not self._pending:
+            return ""
+        text = self._decode(self._context + self._pending)
+        return "" if text.endswith(REPLACEMENT) else text[len(self._context_text) :]
+
     def flush(self) -> str:
         """What was held back, at the end of the row; half a character shows as U+FFFD."""
         return self._show(self._decode(self._context + self._pending))
@@ -81,6 +88,11 @@ class StopStrings:
         certain = len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[certain:]
         return text[:certain]
+
+    def completed_by(self, piece: str) -> bool:
+        """Whether this piece, pushed next, would complete a stop string."""
+        text = self._held + piece
+        return any(stop in text for stop in self._stops)
 
     def flush(self) -> str:
         """What was held back, once nothing more will come."""

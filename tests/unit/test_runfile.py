@@ -289,8 +289,9 @@ def ending(end, **request):
     ("end", "asked", "allowed"),
     [
         ("eos", {}, True),
-        ("eos", {"min_new_tokens": 4}, True),
-        ("eos", {"min_new_tokens": 5}, False),
+        ("eos", {"min_new_tokens": 3}, True),
+        # No end token is drawn for the first ones at all.
+        ("eos", {"min_new_tokens": 4}, False),
         ("eos", {"ignore_eos": True}, False),
         ("stop", {"stop": ("END",)}, True),
         ("stop", {"stop": ("END",), "min_new_tokens": 4}, True),

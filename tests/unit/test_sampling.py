@@ -293,6 +293,18 @@ def test_a21_no_end_id_ends_a_row_before_its_least_tokens():
     assert not {7, 9, EOS} & set(row[:-1])
 
 
+@pytest.mark.parametrize("temperature", [1e38, 1e39, 1e300])
+def test_a18_a_huge_temperature_never_picks_what_is_blocked(temperature):
+    lm = scripted_lm([[0]], eos_token_id=[0])
+    lm.model.poison = lambda column, logits: logits.where(logits > 0, -float("inf")).index_fill(
+        -1, torch.tensor([7, 9]), 0.0
+    )
+    for seed in range(20):
+        options = {"temperature": temperature, "min_new_tokens": 3, "ignore_eos": False}
+        [row] = answers(lm, ["a"], seed=seed, max_new_tokens=3, **options)
+        assert set(row) <= {7, 9}
+
+
 def test_least_tokens_that_do_not_fit_a_budget_are_refused():
     with pytest.raises(RequestError, match="Prompt 2: at least 5 new tokens do not fit"):
         make_requests(["a", "b"], max_new_tokens=[9, 4], min_new_tokens=5)

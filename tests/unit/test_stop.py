@@ -59,6 +59,22 @@ def test_a_stop_string_inside_a_token_takes_the_rest_of_the_token_along():
     assert rows(record)[0].end == "stop"
 
 
+@pytest.mark.parametrize("stop", ["\n", "b\n", "\n\n"])
+def test_a_stop_string_in_a_run_of_byte_tokens_is_found_with_its_last_byte(stop):
+    tokenizer = sentencepiece_tokenizer()
+    newline, a, b = tokenizer.convert_tokens_to_ids(["<0x0A>", "a", "b"])
+    said = [a, b, newline, newline, a, a]
+    at = "ab\n\n".index(stop) + len(stop)
+    for budget, rest in ((9, said[at:]), (at, []), (9, [tokenizer.eos_token_id])):
+        model = ScriptedModel([said[:at] + rest], vocabulary=len(tokenizer))
+        record = StaticBatchEngine(LanguageModel(model, tokenizer, name="scripted")).run(
+            make_requests(["a"], stop=stop, max_new_tokens=budget)
+        )
+        assert row_ids(record) == [said[:at]]
+        assert record.texts == ("ab\n\n"[: at - len(stop)],)
+        assert rows(record)[0].end == "stop"
+
+
 def test_a_stop_string_of_several_bytes_is_found_with_its_last_byte():
     record = run(["a🤗b", "c"], stop="🤗")
     assert row_ids(record)[0] == token_ids("a🤗")

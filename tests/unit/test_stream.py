@@ -8,13 +8,16 @@ from contextlib import closing
 import pytest
 import torch
 
+from engine import static
 from engine.clock import DeviceClock
 from engine.errors import RequestError, RunError
 from engine.metrics import measure, rows
 from engine.requests import make_requests
 from engine.serial import SerialEngine
-from engine.static import StaticBatchEngine
-from tests.tiny import EOS, row_ids, scripted_lm, tiny_lm
+from engine.static import RunStream, StaticBatchEngine
+from engine.text import TextStream
+from engine.turns import turns_on
+from tests.tiny import EOS, row_ids, scripted_lm, tiny_lm, token_ids
 from tests.unit.streams import PATIENCE, A, B, FailingOnce, kept_caches, stream_of, works
 
 # Stopping
@@ -292,6 +295,44 @@ def test_d3_out_of_memory_frees_the_failed_forward_and_the_next_run_works(monkey
         assert stream.record().status == "error"
         assert "fewer or shorter prompts" in stream.record().error
     assert works(lm)
+
+
+def test_e5_what_fails_before_the_first_forward_is_said_in_a_sentence(monkeypatch):
+    def fail(stream):
+        raise OSError("the driver is gone")
+
+    lm = scripted_lm([[A]])
+    with closing(stream_of(lm)) as stream, monkeypatch.context() as patch:
+        patch.setattr(RunStream, "check_memory", fail)
+        with pytest.raises(RunError, match="The run can't begin: OSError: the driver is gone"):
+            next(stream)
+        assert stream.record().status == "error"
+    assert works(lm)
+
+
+def test_e5_a_tokenizer_that_fails_ends_its_run_in_a_sentence(monkeypatch):
+    lm = scripted_lm([token_ids("é")])
+
+    def fail(text, *_, **__):
+        raise ValueError("no such id")
+
+    with closing(stream_of(lm)) as stream, monkeypatch.context() as patch:
+        next(stream)
+        patch.setattr(TextStream, "_decode", fail)
+        with pytest.raises(RunError, match="ValueError: no such id"):
+            next(stream)
+        assert stream.record().status == "error"
+    assert works(lm)
+
+
+def test_a_failed_runs_memory_is_free_before_the_next_one_has_the_device(monkeypatch):
+    lm = scripted_lm([[A]], before_forward=FailingOnce(2, ValueError("broken")))
+    in_line = []
+    monkeypatch.setattr(static, "_free_memory", lambda _: in_line.append(len(turns_on(lm.device))))
+    with closing(stream_of(lm)) as stream, pytest.raises(RunError):
+        list(stream)
+    assert in_line == [1]
+    assert len(turns_on(lm.device)) == 0
 
 
 # The deadline

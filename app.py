@@ -395,6 +395,7 @@ def _connect(page: Page, demo: Demo, form: Form, stage: Stage, story: Story, tab
         "fn": page.run,
         "inputs": order,
         "outputs": [stage, form.notice, form.run, form.stop],
+        "postprocess": False,  # the values are plain data, and a run waits for each of them
         "trigger_mode": "once",
         **streams,
     }

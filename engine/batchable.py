@@ -29,7 +29,11 @@ def reason_against(model: PreTrainedModel) -> str | None:
         layers = cache_layers(model)
     except (AttributeError, KeyError):  # its config says nothing of layers, or names unknown ones
         return "its cache is not of a standard kind"
-    if takes & RECURRENT_ARGUMENTS or any(isinstance(layer, RECURRENT_LAYER) for layer in layers):
+    if (
+        getattr(model, "_is_stateful", False)  # RecurrentGemma keeps its state beside the cache
+        or takes & RECURRENT_ARGUMENTS
+        or any(isinstance(layer, RECURRENT_LAYER) for layer in layers)
+    ):
         return "pads would enter its recurrent state"
     if "position_ids" not in takes or not takes & {"cache", "past_key_values"}:
         return "it takes no positions or no cache"

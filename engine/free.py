@@ -72,7 +72,12 @@ def _left_in(group: Path, limit: str, usage: str, reclaimable: str) -> list[int]
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out; only CUDA's allocator has a class for it."""
-    says = ("can't allocate memory", "std::bad_alloc", "out of memory")
+    says = (
+        "can't allocate memory",
+        "std::bad_alloc",
+        "out of memory",
+        "CUBLAS_STATUS_ALLOC_FAILED",  # no room for cuBLAS's own workspace or handle
+    )
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
         isinstance(error, RuntimeError) and any(text in words_of(error) for text in says)
     )

@@ -73,7 +73,7 @@ class Host:
                         chat_template=order.chat_template,
                         seconds=self.limits.run_seconds,
                     )
-                    with closing(_to_the_end(shown)) as until_over:
+                    with closing(_to_the_end(shown, number)) as until_over:
                         for frame in until_over:
                             run = frame if isinstance(frame, Run) else None
                             if run is None or run.status == "running":
@@ -153,7 +153,7 @@ def prompts_line(requests: Sequence[Request]) -> str:
     return "; " + json.dumps([request.prompt for request in requests])
 
 
-def _to_the_end(shown: Generator[Frame]) -> Generator[Waiting | Run]:
+def _to_the_end(shown: Generator[Frame], number: int) -> Generator[Waiting | Run]:
     """Pass on what is shown of a run; the last frame is the record of its end."""
     run = None
     with closing(shown):
@@ -170,7 +170,7 @@ def _to_the_end(shown: Generator[Frame]) -> Generator[Waiting | Run]:
             # A lent GPU can be taken away in the middle of a run.
             if run is None:
                 raise
-            log.exception("a run was cut off")
+            log.exception("run %d was cut off", number)
             if run.status == "running":
                 cause = f"The run was cut off: {first_line(error)}."
                 yield replace(run, status="error", error=cause)

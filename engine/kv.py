@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from transformers import Cache
 
+from engine.masks import holds_keys
 from engine.run import Batch, KVBytes
 
 
@@ -29,10 +30,10 @@ def kv_bytes(cache: Cache, batch: Batch, worked_for: Sequence[bool]) -> KVBytes:
 
 def column_bytes_by_extent(cache: Cache) -> Counter[tuple[int, int]]:
     """Bytes of one column of one row, over all layers that hold as many columns and lost as many:
-    a count over (columns held, columns gone). Layers that hold nothing are left out."""
+    a count over (columns held, columns gone). Layers that hold nothing (yet) are left out."""
     counted: Counter[tuple[int, int]] = Counter()
-    for layer in cache.layers:
-        if layer.keys is None:
+    for layer in filter(holds_keys, cache.layers):
+        if not layer.is_initialized:
             continue
         rows, _, columns, _ = layer.keys.shape
         extent = columns, layer.get_seq_length() - columns

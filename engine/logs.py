@@ -18,8 +18,7 @@ FOREIGN = "    | "
 def start_log(level: str) -> None:
     """Log to stderr from this level on, one line per message.
 
-    What others write to stderr is set off and escaped as well: Gradio prints tracebacks there
-    that quote what was sent to it.
+    What others write to stderr, as tracebacks, is set off and spelt out as well.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))

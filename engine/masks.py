@@ -38,9 +38,7 @@ def attention_mask(
     if attention not in ("sdpa", "eager"):
         return real.long()
     seen_before = real.shape[1] - queries
-    # Layers that hold nothing (they reuse another's keys, or do not attend) ask for no mask.
-    holding = [layer for layer in cache.layers if hasattr(layer, "is_sliding")]
-    windows = {sliding_window(layer) for layer in holding} or {None}
+    windows = {sliding_window(layer) for layer in filter(holds_keys, cache.layers)} or {None}
     masks = {}
     for window in windows:
         kept_from = 0 if window is None else max(seen_before - window + 1, 0)
@@ -51,6 +49,12 @@ def attention_mask(
             )
         masks["full_attention" if window is None else "sliding_attention"] = mask
     return masks if len(masks) > 1 else masks.popitem()[1]
+
+
+def holds_keys(layer: object) -> bool:
+    """Whether a cache layer is for keys and values of its own, else it is a placeholder: its
+    layer of the model reuses another's, or does not attend. Such layers ask for no mask."""
+    return hasattr(layer, "is_sliding")
 
 
 def sliding_window(layer: object) -> int | None:

@@ -2,24 +2,31 @@
 
 The KV cache is exact, column by column, since its shapes follow from the config. What is needed
 beside it is an upper bound: the largest tensors that live at the same time in a prefill or in a
-decode step of a decoder layer, by the sizes that set them.
+decode step of a decoder layer, by the sizes that set them (engine.shapes).
 """
 
 from __future__ import annotations
 
-import inspect
-from collections import Counter
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from transformers import PretrainedConfig
+from transformers.integrations import sdpa_attention
 
-from engine.batchable import cache_layers
 from engine.errors import RequestError
 from engine.free import free_bytes
-from engine.masks import sliding_window
 from engine.run import Batch, Request
+from engine.shapes import (
+    attended_numbers,
+    cached,
+    feed_forward_numbers,
+    is_latent,
+    layer_configs,
+    layer_kinds,
+    state_numbers,
+    text_config,
+)
 
 if TYPE_CHECKING:
     from engine.models import LanguageModel
@@ -28,21 +35,9 @@ LIBRARY_BYTES = {"cuda": 64 * 2**20}
 """What the libraries below torch take from its allocator at their first product: cuBLAS has a
 workspace of 32 MiB on Hopper, 8 MiB before, and may have one per stream."""
 
-
-class CacheLayer(NamedTuple):
-    """What a layer keeps of one column of one row, in numbers, and of how many columns."""
-
-    keys: int
-    values: int
-    window: int | None
-
-    def columns(self, seen: int) -> int:
-        """Columns held after `seen` of them: a sliding layer keeps those that the next query can
-        see beside itself, as transformers' DynamicSlidingWindowLayer does."""
-        return seen if self.window is None else min(seen, max(self.window - 1, 1))
-
-    def numbers(self, columns: int) -> int:
-        return (self.keys + self.values) * columns
+PACKS_HEADS = hasattr(sdpa_attention, "pack_gqa")
+"""Whether scaled dot product attention decodes without a copy of keys and values for every head
+that shares them; transformers before 5.24 makes one."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +77,15 @@ class Need(NamedTuple):
     columns: int
 
 
+class Row(NamedTuple):
+    """A request as its memory sees it: tokens of its prompt and its budget, and bytes per
+    vocabulary entry to pick a token with."""
+
+    prompt: int
+    new: int
+    vocabulary_bytes: int
+
+
 class Shape(NamedTuple):
     """A batch as its memory sees it: B rows, S prompt columns, T new ones.
 
@@ -103,23 +107,7 @@ def kv_bytes_per_token(lm: LanguageModel) -> int:
 
 def kv_bytes_at(lm: LanguageModel, *, rows: int, columns: int) -> int:
     """Bytes of the KV cache's tensors once each of `rows` rows has seen `columns` columns."""
-    return rows * _cached(layer_kinds(lm), columns) * lm.model.dtype.itemsize
-
-
-def layer_kinds(lm: LanguageModel) -> Counter[CacheLayer]:
-    """The kinds of layers in the cache, and how many there are of each.
-
-    Which layers there are is asked of transformers' own cache; a layer that reuses another's keys
-    and values is none. Layers may have configs of their own (Gemma 4).
-    """
-    config = _text_config(lm)
-    layers = cache_layers(lm.model)
-    configs = getattr(config, "per_layer_config", None) or [config] * len(layers)
-    return Counter(
-        CacheLayer(*_cached_numbers(layer_config), sliding_window(layer))
-        for layer, layer_config in zip(layers, configs, strict=True)
-        if hasattr(layer, "get_seq_length")
-    )
+    return rows * cached(layer_kinds(lm.model), columns) * lm.model.dtype.itemsize
 
 
 def forecast(lm: LanguageModel, batches: Sequence[Batch], requests: Sequence[Request]) -> Forecast:
@@ -128,33 +116,54 @@ def forecast(lm: LanguageModel, batches: Sequence[Batch], requests: Sequence[Req
     Batches of another size are the same requests in the same order, grouped anew.
     """
     asked = max(len(batch.requests) for batch in batches)
-    side = batches[0].padding_side
-    lengths = [length for batch in batches for length in batch.prompt_lengths]
-    in_order = [requests[index] for batch in batches for index in batch.requests]
+    right = batches[0].padding_side == "right"
+    on_cuda = lm.device.type == "cuda"
+    rows = [
+        Row(
+            length,
+            requests[index].max_new_tokens,
+            sampling_bytes(requests[index], on_cuda=on_cuda),
+        )
+        for batch in batches
+        for index, length in zip(batch.requests, batch.prompt_lengths, strict=True)
+    ]
     need_of = needs(lm)
 
-    def need(batch_size: int) -> tuple[Need, int]:
-        """Of the batch with the largest cache, and in all of the one that needs most."""
-        each = [
-            need_of(shape_of(lm, lengths[at], in_order[at], right=side == "right"))
-            for at in _slices(len(lengths), batch_size)
-        ]
-        return max(each), max(batch.total for batch in each)
+    def each_need(rows: Sequence[Row], batch_size: int) -> Iterator[Need]:
+        return (need_of(shape_of(lm, rows[at], right=right)) for at in _slices(rows, batch_size))
 
-    def fits(batch_size: int) -> bool:
-        return need(batch_size)[1] <= free
-
-    largest, total = need(asked)
     free = free_bytes(lm.device)
+    needed = list(each_need(rows, asked))
+    largest, total = max(needed), max(need.total for need in needed)
     return Forecast(
         rows=largest.rows,
         columns=largest.columns,
         kv_bytes=largest.kv_bytes,
         working_bytes=total - largest.kv_bytes,
         free_bytes=free,
-        # One after another: regrouped, a smaller batch may hold longer rows than a larger one.
-        largest_batch=None if free is None else next(filter(fits, range(asked, 0, -1)), 0),
+        largest_batch=None if free is None else largest_batch(rows, asked, free, each_need),
     )
+
+
+def largest_batch(
+    rows: Sequence[Row],
+    asked: int,
+    free: int,
+    each_need: Callable[[Sequence[Row], int], Iterator[Need]],
+) -> int:
+    """The largest batch size, at most `asked`, whose batches all fit; 0 if there is none.
+
+    A batch needs no less for another row in it, so the first batch alone bounds the size. Below,
+    sizes are tried one after another: regrouped, a smaller batch may hold longer rows together
+    than a larger one. A size is given up at its first batch that does not fit.
+    """
+
+    def fits(rows: Sequence[Row], batch_size: int) -> bool:
+        return all(need.total <= free for need in each_need(rows, batch_size))
+
+    sizes = range(1, asked + 1)
+    most = bisect_left(sizes, True, key=lambda size: not fits(rows[:size], size))
+    return next((size for size in range(most, 0, -1) if fits(rows, size)), 0)
 
 
 def check_memory(forecast: Forecast) -> None:
@@ -177,31 +186,34 @@ def check_memory(forecast: Forecast) -> None:
     )
 
 
-def shape_of(
-    lm: LanguageModel, lengths: Sequence[int], requests: Sequence[Request], *, right: bool
-) -> Shape:
-    """The shape of one batch, from its rows' prompt lengths and requests."""
+def shape_of(lm: LanguageModel, rows: Sequence[Row], *, right: bool) -> Shape:
+    """The shape of a batch of these rows."""
+    lengths, budgets, vocabulary_bytes = zip(*rows, strict=True)
     # Where rows end in different columns, each row's logits are computed for all of these columns
     # and then picked.
     ends = len(set(lengths)) if right else 1
-    keeps = "logits_to_keep" in inspect.signature(lm.model.forward).parameters
     return Shape(
-        rows=len(lengths),
+        rows=len(rows),
         prompt=max(lengths),
-        new=max(request.max_new_tokens for request in requests),
-        logit_columns=(ends if keeps else max(lengths)) + (ends > 1),
-        vocabulary_bytes=max(map(sampling_bytes, requests)),
+        new=max(budgets),
+        logit_columns=(ends if lm.keeps_logits else max(lengths)) + (ends > 1),
+        vocabulary_bytes=max(vocabulary_bytes),
     )
 
 
-def sampling_bytes(request: Request) -> int:
+def sampling_bytes(request: Request, *, on_cuda: bool) -> int:
     """Bytes that picking a token holds at once, per row and vocabulary entry, beside the logits.
 
     Counted on CPU: nothing for greedy; copies in float32 where the logits are changed; for a draw
-    also its distribution and the sum of it; for top-p ranks (8 bytes) and what is removed.
+    also its distribution and the sum of it; for top-p ranks (8 bytes) and what is removed. On CUDA
+    top-p, and top-k of few rows, sort by scores and then by row: beside scores (2 x 4), sorted
+    scores and ranks (4 + 8) that holds ranks with their rows (2 x 8) and the radix sort's own
+    copies (4 + 4 + 8), as ATen's SortStable.cu allocates them; 4 are to spare.
     """
     sampling = request.sampling
     if sampling.temperature > 0:
+        if on_cuda and (sampling.top_k or sampling.top_p < 1):
+            return 56
         return 32 if sampling.top_p < 1 else 20
     return 16 if sampling.repetition_penalty != 1 or request.min_new_tokens else 0
 
@@ -222,14 +234,14 @@ def needs(lm: LanguageModel) -> Callable[[Shape], Need]:
     - the output layer: logits, three times where they are capped, and what sampling makes of them.
     - the batch: ids, positions, and which are real; 40 bytes a column.
     """
-    config, layers = _text_config(lm), layer_kinds(lm)
+    config, layers = text_config(lm.model), layer_kinds(lm.model)
     number = lm.model.dtype.itemsize
     eager = lm.model.config._attn_implementation == "eager"
     on_cuda = lm.device.type == "cuda"
     kinds = len({layer.window for layer in layers}) or 1
-    heads = max(_heads(config) for config in _layer_configs(config))
-    attended = max(_attended_numbers(config) for config in _layer_configs(config))
-    compressed = _is_latent(config)
+    heads = max(config.num_attention_heads for config in layer_configs(config))
+    attended = max(attended_numbers(config) for config in layer_configs(config))
+    compressed = is_latent(config)
     capped = getattr(config, "final_logit_softcapping", None)
 
     def masks(queries: int, keys: int) -> int:
@@ -239,10 +251,11 @@ def needs(lm: LanguageModel) -> Callable[[Shape], Need]:
         return pairs * (kinds + number * (2 if on_cuda else 1))
 
     def layer(queries: int, keys: int) -> int:
-        repeated = keys if queries > 1 or eager or compressed else 0
+        packed = queries == 1 and PACKS_HEADS and not (eager or compressed)
+        repeated = 0 if packed else keys
         attention = 2 * attended * (queries + repeated * (2 if compressed else 1))
-        feed_forward = queries * _feed_forward_numbers(config)
-        return queries * _state_numbers(config) + max(attention, feed_forward)
+        feed_forward = queries * feed_forward_numbers(config)
+        return queries * state_numbers(config) + max(attention, feed_forward)
 
     def output(shape: Shape) -> int:
         logits = shape.logit_columns * number * (3 if capped else 1)
@@ -251,17 +264,18 @@ def needs(lm: LanguageModel) -> Callable[[Shape], Need]:
     def need(shape: Shape) -> Need:
         seen = shape.prompt + shape.new - 1
         batch = 40 * (seen + 1)
-        end = number * _cached(layers, seen)
+        end = number * cached(layers, seen)
         prefill = (
             number * sum(kind.numbers(shape.prompt) * many for kind, many in layers.items())
             + masks(shape.prompt, shape.prompt)
             + max(number * layer(shape.prompt, shape.prompt), output(shape))
         )
+        seen_by_last = max(kind.columns(seen - 1) for kind in layers) + 1
         decode = (
             end
             + number * max(max(kind.keys, kind.values) * kind.columns(seen) for kind in layers)
-            + masks(1, seen)
-            + max(number * layer(1, seen), output(shape))
+            + masks(1, seen_by_last)
+            + max(number * layer(1, seen_by_last), output(shape))
         )
         total = max(prefill, decode if shape.new > 1 else 0) + batch
         constant = LIBRARY_BYTES.get(lm.device.type, 0)
@@ -270,94 +284,8 @@ def needs(lm: LanguageModel) -> Callable[[Shape], Need]:
     return need
 
 
-def _cached(layers: Counter[CacheLayer], columns: int) -> int:
-    """Numbers in the cache for one row."""
-    return sum(kind.numbers(kind.columns(columns)) * many for kind, many in layers.items())
-
-
-def _cached_numbers(config: PretrainedConfig) -> tuple[int, int]:
-    """Numbers of a token's keys and of its values in one layer.
-
-    Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434) keeps what all heads share: the
-    latent, and the rotated part of the key.
-    """
-    if _is_latent(config):
-        return config.kv_lora_rank, config.qk_rope_head_dim
-    heads, head_dim = _key_value_heads(config), _head_dim(config)
-    return heads * head_dim, heads * (_first(config, "v_head_dim") or head_dim)
-
-
-def _state_numbers(config: PretrainedConfig) -> int:
-    """Numbers of a token that live at once between the parts of a layer: 6 hidden states
-    (embedded, residual, normed, ...), of which Gemma 3n has several streams; and an input of its
-    own for every layer in Gemma 3n and 4, with what it was made of."""
-    streams = _first(config, "altup_num_inputs") or 1
-    per_layer = config.num_hidden_layers * (_first(config, "hidden_size_per_layer_input") or 0)
-    return 6 * streams * config.hidden_size + 3 * per_layer
-
-
-def _attended_numbers(config: PretrainedConfig) -> int:
-    """Numbers of a token's query over all heads, or of its value, whichever is more."""
-    if _is_latent(config):
-        key = config.qk_nope_head_dim + config.qk_rope_head_dim
-        return _heads(config) * max(key, config.v_head_dim)
-    return _heads(config) * _head_dim(config)
-
-
-def _feed_forward_numbers(config: PretrainedConfig) -> int:
-    """Numbers of a token that live at once inside the widest feed-forward layer.
-
-    4 intermediate states cover the gated kinds (gate, up, product) and a GELU written out. The
-    experts of a mixture each take a copy of the states and give one, beside their own.
-    """
-    dense = 4 * _widest(getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
-    experts = _first(config, "num_experts_per_tok", "top_k_experts", "moe_topk")
-    if not experts:
-        return dense
-    inner = _widest(_first(config, "moe_intermediate_size", "intermediate_size"))
-    shared = inner * (getattr(config, "n_shared_experts", None) or 0)
-    shared = 4 * (getattr(config, "shared_expert_intermediate_size", None) or shared)
-    return max(dense, experts * (3 * config.hidden_size + 4 * inner) + shared)
-
-
-def _is_latent(config: PretrainedConfig) -> bool:
-    return getattr(config, "kv_lora_rank", None) is not None
-
-
-def _heads(config: PretrainedConfig) -> int:
-    return config.num_attention_heads
-
-
-def _key_value_heads(config: PretrainedConfig) -> int:
-    if getattr(config, "multi_query", False):
-        return 1
-    return _first(config, "num_key_value_heads", "num_kv_heads") or _heads(config)
-
-
-def _head_dim(config: PretrainedConfig) -> int:
-    return _first(config, "head_dim") or config.hidden_size // _heads(config)
-
-
-def _first(config: PretrainedConfig, *names: str) -> Any:
-    """The first of these that the config sets; families name the same thing differently."""
-    return next((value for name in names if (value := getattr(config, name, None))), None)
-
-
-def _widest(sizes: int | Sequence[int]) -> int:
-    """Gemma 3n lists a size per layer."""
-    return sizes if isinstance(sizes, int) else max(sizes)
-
-
-def _text_config(lm: LanguageModel) -> PretrainedConfig:
-    return lm.model.config.get_text_config(decoder=True)
-
-
-def _layer_configs(config: PretrainedConfig) -> Sequence[PretrainedConfig]:
-    return getattr(config, "per_layer_config", None) or [config]
-
-
-def _slices(count: int, size: int) -> Iterator[slice]:
-    return (slice(start, start + size) for start in range(0, count, size))
+def _slices(rows: Sequence[Row], size: int) -> Iterator[slice]:
+    return (slice(start, start + size) for start in range(0, len(rows), size))
 
 
 def _size(count: int) -> str:

@@ -106,6 +106,11 @@ class LanguageModel:
         return has_window(self.model)
 
     @cached_property
+    def keeps_logits(self) -> bool:
+        """Whether its forward computes logits of the columns that are asked for alone."""
+        return "logits_to_keep" in self._forward_parameters
+
+    @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the picture should know about this model."""
         notes = []
@@ -164,19 +169,20 @@ class LanguageModel:
         prompt length x vocabulary.
         """
         columns = sorted(set(last))
-        keeps = "logits_to_keep" in self._forward_parameters
-        keep = torch.tensor(columns, device=self.device)
+        # The last column is asked for by count: a tensor is copied to the device, which waits.
+        only_last = columns == [input_ids.shape[1] - 1]
+        keep = 1 if only_last else torch.tensor(columns, device=self.device)
         logits = self.model(
             input_ids=input_ids,
             attention_mask=mask,
             position_ids=position_ids,
             use_cache=True,
             **{self._cache_argument: cache},
-            **({"logits_to_keep": keep} if keeps else {}),
+            **({"logits_to_keep": keep} if self.keeps_logits else {}),
         ).logits
         if len(columns) == 1:
-            return logits[:, 0 if keeps else columns[0]]
-        picked = [columns.index(column) if keeps else column for column in last]
+            return logits[:, 0 if self.keeps_logits else columns[0]]
+        picked = [columns.index(column) if self.keeps_logits else column for column in last]
         return logits[torch.arange(len(last), device=self.device), picked]
 
     def check_batchable(self) -> None:

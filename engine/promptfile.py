@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from engine.errors import RequestError
+from engine.inert import spelt_out
 from engine.requests import Limits, check_budget, check_prompt
 
 SUFFIXES = (".txt", ".csv", ".jsonl")
@@ -76,7 +77,7 @@ def shown_name(name: str) -> str:
     """A file's name, short and on one line, without what a terminal or a page would obey."""
     end = PurePath(name).name or "The file"
     short = end if len(end) <= MAX_NAME else f"{end[: MAX_NAME // 2]}…{end[-MAX_NAME // 2 :]}"
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in short)
+    return spelt_out(short)
 
 
 def _check_suffix(suffix: str, shown: str) -> None:

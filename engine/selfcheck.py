@@ -1,6 +1,8 @@
 """A check on load that needs no knowledge of a model: its rows in a batch against the model alone.
 
-What `engine.batchable` can tell from a model is refused there; this catches the rest.
+What `engine.batchable` can tell from a model is refused there; this catches what else moves the
+logits of a few tokens by more than the tolerance. What moves them less, as a pad in a recurrent
+state may, passes in half precision: rounding would look the same.
 """
 
 from __future__ import annotations

@@ -106,9 +106,12 @@ class ModelShelf:
             device = lm.info.device
         except BatchscopeError as error:
             loading.update(error=str(error))
-        except Exception as error:
+        except BaseException as error:
+            # A loader that calls exit() too: whoever waits for the model must hear of its end.
             log.exception("loading %s failed", name)
             loading.update(error=f"{name} can't be loaded: {type(error).__name__}.")
+            if isinstance(error, KeyboardInterrupt):
+                raise
         else:
             log.info("loaded %s on %s", name, device)
             loading.update(lm=lm)

@@ -266,8 +266,9 @@ class RunStream(Iterator[Step]):
             return str(error)
         started = [batch for batch in self._batches if batch.started is not None]
         if not started:
-            log.error("a run failed before its first forward", exc_info=error)
-            return f"The run can't begin: {type(error).__name__}: {first_line(error)}."
+            sentence = f"The run can't begin: {type(error).__name__}: {first_line(error)}."
+            log.error("%s", sentence, exc_info=error)
+            return sentence
         batch = started[-1]
         forward = sum(step.batch == batch.index for step in self._steps) + 1
         where = f"batch {batch.index + 1}, " if len(self._batches) > 1 else ""
@@ -277,8 +278,9 @@ class RunStream(Iterator[Step]):
                 f"Out of memory in {where}: {len(batch.requests)} rows x {batch.padded_length} "
                 "prompt tokens; try fewer or shorter prompts."
             )
-        log.error("%s failed", where, exc_info=error)
-        return f"The model failed in {where}: {type(error).__name__}: {first_line(error)}."
+        sentence = f"The model failed in {where}: {type(error).__name__}: {first_line(error)}."
+        log.error("%s", sentence, exc_info=error)
+        return sentence
 
     def _seconds(self) -> float:
         return time.perf_counter() - self._clock

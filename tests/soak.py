@@ -225,7 +225,7 @@ def obey(lm: LanguageModel) -> list[int]:
     return forwards
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--default", action="store_true", help="the default model, not a tiny one")
@@ -233,7 +233,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.serve:
         serve(default=options.default)
-        return
+        return 0
+    if options.runs < 2 * EVERY:
+        parser.error(f"--runs must be at least {2 * EVERY}: memory is compared from run {EVERY} on")
     with server(default=options.default) as here:
         soak, resident = Soak(here), {}
         for number in range(1, options.runs + 1):
@@ -247,9 +249,8 @@ def main() -> None:
         print(f"resident memory, run {first} to run {last}: {growth:+.2%}")
         right = matches_solo(here, served_lm(default=options.default), options.runs + 1)
         print(f"run {options.runs + 1} equals its solo runs: {right}")
-    assert abs(growth) <= MOST_GROWTH
-    assert right
+    return 0 if right and abs(growth) <= MOST_GROWTH else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -160,7 +160,8 @@ class ScriptedModel(torch.nn.Module):
         states = torch.zeros(rows, 2, queries, 8)
         for layer in range(self.config.num_hidden_layers):
             cache.update(states, states, layer)
-        logits = torch.zeros(rows, len(logits_to_keep), self.embedding.num_embeddings)
+        kept = logits_to_keep if isinstance(logits_to_keep, int) else len(logits_to_keep)
+        logits = torch.zeros(rows, kept, self.embedding.num_embeddings)
         for row in range(rows):
             script = self.script[row % len(self.script)]
             logits[row, :, script[min(column, len(script)) - 1]] = 10.0

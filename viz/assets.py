@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ class DataComponent(gr.HTML):
         **options: Any,
     ) -> None:
         """The component is made of `sources(folder, name, scripts)`."""
-        template, script = sources(folder, name, scripts)
+        template, script = sources(folder, name, tuple(scripts))
         super().__init__(
             value,
             html_template=template,
@@ -45,7 +46,8 @@ class DataComponent(gr.HTML):
         return {"type": "object"}
 
 
-def sources(folder: Path, name: str, scripts: Sequence[str] = ()) -> tuple[str, str]:
+@cache  # Gradio makes a component anew for every update that skips it
+def sources(folder: Path, name: str, scripts: tuple[str, ...] = ()) -> tuple[str, str]:
     """The template `name`.html of a folder, and its script: what all components share, then
     `scripts`, then `name`.js."""
     files = [COMMON_JS, *(folder / f"{script}.js" for script in (*scripts, name))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
+from engine.inert import spelt_out
 from engine.metrics import Waste, idle_waste, padding_waste
 from viz.slots import BatchSlots, State
 from viz.words import fraction, percent
@@ -12,14 +13,10 @@ from viz.words import fraction, percent
 MARKS: dict[State, str] = {"active": "█", "padded": "░", "idle": "·"}
 WIDTH = 60
 
-# C0 but tab and line feed, DEL, C1, and what turns the direction of all text after it.
-_OBEYED = [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
-_ESCAPES = {code: ascii(chr(code))[1:-1] for code in _OBEYED if chr(code) not in "\t\n"}
-
 
 def inert(text: str) -> str:
-    """The text with its control characters spelt out, as "\\x1b": a terminal only shows it."""
-    return text.translate(_ESCAPES)
+    """A text of one line or several, with its control characters spelt out, as "\\x1b"."""
+    return spelt_out(text, keep="\t\n")
 
 
 def blocks(batches: Sequence[BatchSlots]) -> str:

@@ -1,18 +1,22 @@
 """The page over HTTP: headers, closed doors, and how much may come in."""
 
 import json
+import uuid
 
 import httpx
 import pytest
 from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
 
 from app import build_demo
 from engine.runfile import MAX_BYTES
 from engine.shelf import ModelShelf
-from tests.serving import served
+from tests.serving import Visitor, rows_of, served
 from tests.tiny import scripted_lm
 from viz.assets import PLOTLY_JS
 from viz.page.guard import HEADERS, LARGEST_BODY
+
+SECRET = "a secret that nobody may read"
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +101,57 @@ def test_a_run_that_is_as_large_as_may_be_saved_still_goes_through(url):
     answer = httpx.post(f"{url}/gradio_api/component_server", json=body, timeout=60)
     assert answer.status_code == 200
     assert answer.json()["error"].startswith("Not a saved run")
+
+
+def test_a_call_that_makes_no_sense_says_nothing_of_a_prompt_to_the_log(url, capfd, caplog):
+    visitor = Visitor(url)
+    rows = rows_of([SECRET], 3)
+    wrong = [[], [rows], [SECRET], [rows] * 40, [{"x": SECRET}] * 14, [{"path": SECRET}] * 14]
+    for name in visitor.ids:
+        for data in wrong:
+            visitor.call(name, *data)
+            visitor.http.post(f"/gradio_api/call/{name}", json={"data": data})
+            visitor.session = uuid.uuid4().hex
+            visitor.send(name, *data)
+            with visitor.messages() as messages:
+                assert [told for told, _ in messages if told["msg"] == "process_completed"]
+    for body in ({"data": SECRET}, {"data": {"x": SECRET}}, SECRET, [SECRET], {SECRET: SECRET}):
+        for path in ("run/export", "call/run", "queue/join", "component_server"):
+            httpx.post(f"{url}/gradio_api/{path}", json=body)
+    assert "secret" not in (caplog.text + "".join(capfd.readouterr())).lower()
+
+
+def test_a_call_with_too_few_values_is_told_so(url):
+    answer = Visitor(url).call("export", {"a": 1})
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "This call has too few values, or one that makes no sense."
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("login", 422), ("pwa_icon", 404), ("pwa_icon/99999", 404)]
+)
+def test_what_gradio_offers_beside_the_page_does_nothing(url, path, status):
+    ask = httpx.post if path == "login" else httpx.get
+    assert ask(f"{url}/{path}").status_code == status
+
+
+def test_a_host_that_launches_with_its_own_handlers_keeps_both():
+    class HostError(Exception):
+        pass
+
+    async def handle(request, error):
+        return PlainTextResponse("handled by the host", 418)
+
+    demo = build_demo(ModelShelf(["none"]))
+    app, url, _ = demo.launch(
+        prevent_thread_lock=True, quiet=True, app_kwargs={"exception_handlers": {HostError: handle}}
+    )
+    try:
+        assert app.exception_handlers[HostError] is handle
+        answer = httpx.post(f"{url}gradio_api/run/export", json=[])
+    finally:
+        demo.close()
+    assert answer.text == "This is no request that the page understands."
 
 
 def test_a_host_that_launches_with_its_own_middleware_keeps_both():

@@ -102,7 +102,7 @@ def log_of(tmp_path, *flags, visit):
 def visit_and_forge(visitor):
     visitor.run(rows_of(["Hi"], 3), f"x\n{FORGED}")
     visitor.run(rows_of([""], 3), "/no/such/model")
-    # Gradio prints a traceback that quotes what it was sent.
+    # Gradio itself would print a traceback that quotes what it was sent.
     assert visitor.call("export", {"x": 1}, f"\n{FORGED}\x1b[31m\n", "light").status_code == 400
     assert visitor.call("export", f"\n{FORGED}\x1b[31m\n").status_code == 400
 
@@ -110,9 +110,7 @@ def visit_and_forge(visitor):
 def test_nothing_typed_can_look_like_a_line_of_the_log(tmp_path):
     lines = log_of(tmp_path, visit=visit_and_forge)
     own = [line for line in lines if not line.startswith(FOREIGN)]
-    assert FORGED not in own
-    assert any(FORGED in line for line in lines)
-    assert not any("\x1b" in line for line in lines)
+    assert not any(FORGED in line or "\x1b" in line for line in lines)
     told = [line.partition("batchscope.host: ")[2] for line in own if "batchscope.host" in line]
     assert told[0].startswith("run 1 refused: This page does not offer the model 'x\\n")
     assert told[1:] == ["run 2 refused: Prompt 1 is empty."]

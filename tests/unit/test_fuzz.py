@@ -4,7 +4,8 @@ import pytest
 
 from engine.errors import RecordError
 from tests import fuzz
-from tests.targets import TARGETS, Target, saved_runs
+from tests.targets import TARGETS, Target
+from tests.targets.runs import saved_runs
 
 
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if target.rarity == 1])

@@ -82,6 +82,7 @@ def test_what_the_page_and_scripts_call_is_open(path):
         "file/x",
         "proxy=https://example.org",
         "custom_component/x/client/a\nb/c",
+        "dev/reload",
         "stream/x",
         "stream/x/close",
         "process_recording",
@@ -130,6 +131,33 @@ def test_an_answer_that_has_begun_is_let_to_its_end(monkeypatch):
     monkeypatch.setattr("viz.page.guard.LARGEST_BODY", 10)
     (status, _, body), _ = visit(chunks=[b"1" * 11], answers_first=True)
     assert (status, body) == (200, "from the app")
+
+
+def test_what_the_app_fails_on_is_logged_by_kind_and_place_without_its_text(caplog):
+    caplog.set_level("DEBUG", "batchscope.page")
+
+    async def app(scope, receive, send):
+        raise ValueError("what was typed")
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/x", "headers": []}
+    asyncio.run(Guard(app)(scope, None, send))
+    assert sent[0]["status"] == 400
+    warning, debug = caplog.records
+    line = app.__code__.co_firstlineno + 1
+    assert warning.getMessage() == f"no answer to /x: ValueError at {__file__}:{line}"
+    assert (warning.levelname, debug.levelname) == ("WARNING", "DEBUG")
+    assert "in app\n" in caplog.text
+    assert "what was typed" not in caplog.text.replace('raise ValueError("what was typed")', "")
+
+
+def test_an_icon_is_not_drawn_as_large_as_is_asked_for():
+    assert visit("/pwa_icon/99999")[0][0] == 404
+    assert visit("/behind/a/proxy/pwa_icon/99999")[0][0] == 404
 
 
 def test_headers_have_a_limit():

@@ -77,7 +77,7 @@ def test_a_gpu_that_is_taken_away_leaves_the_record_so_far(run, caplog):
     *_, last = run(UNDER_WAY, LentGpuError("GPU task aborted\nat worker 7"))
     assert (last.status, last.error) == ("error", "The run was cut off: GPU task aborted.")
     assert last.steps == UNDER_WAY.steps
-    assert "a run was cut off" in caplog.text
+    assert "run 1 was cut off" in caplog.text
 
 
 def test_what_fails_after_the_end_takes_nothing_away(run):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PLAIN_DATA = {"engine.run", "engine.metrics", "engine.runfile", "engine.errors"}
+PLAIN_DATA = {"engine.run", "engine.metrics", "engine.runfile", "engine.errors", "engine.inert"}
 
 
 def imported(source: str, package: str) -> set[str]:

@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
-from engine.logs import FOREIGN, OneLine, SetOff, escaped
+from engine.inert import spelt_out
+from engine.logs import FOREIGN, OneLine, SetOff
+from viz.terminal import inert
 
 FORGED = "\n2026-01-01 00:00:00,000 INFO batchscope.host: run 1 done"
 
@@ -32,10 +34,12 @@ def logged(*arguments, **options):
         ("\u202egnp.exe", r"\u202egnp.exe"),
         ("half \ud800", r"half \ud800"),
         ("\x00", r"\x00"),
+        ("\u061c\u200e\u200f\ufeff", r"\u061c\u200e\u200f\ufeff"),
+        ("👩\u200d💻 می\u200cخواهم", "👩\u200d💻 می\u200cخواهم"),
     ],
 )
 def test_what_moves_a_cursor_or_ends_a_line_is_escaped(text, shown):
-    assert escaped(text) == shown
+    assert spelt_out(text) == shown
     assert logged("refused: %s", text) == f"ERROR test: refused: {shown}\n"
 
 
@@ -73,3 +77,7 @@ def test_a_progress_bar_stays_on_its_line():
         bar.flush()
     assert stream.getvalue() == f"\r{FOREIGN}10 %\r{FOREIGN}20 %"
     assert not bar.isatty()
+
+
+def test_a_terminal_keeps_lines_and_tabs_and_obeys_nothing_else():
+    assert inert("a\tb\nc\r\u2028\u200e\x1b[2J\ud800") == "a\tb\nc\\r\\u2028\\u200e\\x1b[2J\\ud800"

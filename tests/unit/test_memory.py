@@ -22,13 +22,14 @@ from transformers import (
     Gemma4TextConfig,
     LlamaConfig,
     MistralConfig,
+    cache_utils,
 )
 
 from engine import free as device
 from engine import memory
 from engine.errors import RequestError, RunError
 from engine.free import cgroup_bytes_left, free_bytes, is_out_of_memory
-from engine.masks import sliding_window
+from engine.masks import holds_keys, sliding_window
 from engine.memory import (
     Forecast,
     check_memory,
@@ -38,6 +39,7 @@ from engine.memory import (
 )
 from engine.models import LanguageModel
 from engine.requests import make_requests
+from engine.shapes import layer_kinds
 from engine.static import StaticBatchEngine
 from tests.tiny import SIZE, byte_tokenizer, scripted_lm, tiny_lm
 from tests.unit.streams import A, kept_caches, stream_of, works
@@ -191,14 +193,14 @@ def test_the_models_differ_in_what_their_layers_keep():
     """Else the test above would show less than it says."""
     made = {name: MODELS[name]() for name in ("gemma3n", "gemma4", "deepseek_v3")}
     layers = {name: lm.new_cache().layers for name, lm in made.items()}
-    windows = [sliding_window(layer) for layer in layers["gemma3n"]]
-    assert windows == [8, 8, None, None, None, None]
-    assert [hasattr(layer, "get_seq_length") for layer in layers["gemma3n"]] == [True] * 3 + [
-        False
-    ] * 3
-    kinds = memory.layer_kinds(made["gemma4"])
+    holding = list(filter(holds_keys, layers["gemma3n"]))
+    assert [sliding_window(layer) for layer in holding] == [8, 8, None]
+    # transformers before 5.24 leaves the layers that reuse others out of the cache.
+    placeholders = [layer for layer in layers["gemma3n"] if not holds_keys(layer)]
+    assert len(placeholders) == (3 if hasattr(cache_utils, "DummyLayer") else 0)
+    kinds = layer_kinds(made["gemma4"].model)
     assert sorted((kind.keys, kind.window or 0) for kind in kinds) == [(16, 8), (32, 0)]
-    [kind] = memory.layer_kinds(made["deepseek_v3"])
+    [kind] = layer_kinds(made["deepseek_v3"].model)
     assert (kind.keys, kind.values) == (16, 4)
 
 
@@ -254,20 +256,21 @@ def test_a_run_takes_no_more_than_its_forecast_and_not_much_less(lm, shape):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_run_of_a_wide_vocabulary_takes_no_more_than_its_forecast(shape):
     lengths, budget, options = SHAPES[shape]
-    check_peak(tiny_lm(vocab_size=20_000), lengths, budget, options)
+    # How often transformers' processors copy the logits is not the same in every version.
+    check_peak(tiny_lm(vocab_size=20_000), lengths, budget, options, most=2.5)
 
 
 def test_a_run_padded_on_the_right_takes_no_more_than_its_forecast():
     check_peak(tiny_lm(vocab_size=20_000), [20, 30, 40, 50], 3, {}, side="right")
 
 
-def check_peak(lm, lengths, budget, options, **engine):
+def check_peak(lm, lengths, budget, options, *, most=2.0, **engine):
     prompts = [[A] * length for length in lengths]
     requests = make_requests(prompts, max_new_tokens=budget, **{"ignore_eos": True} | options)
     told = forecast_of(lm, requests, **engine)
     side = engine.get("side", "left")
     taken = peak_bytes(lambda: StaticBatchEngine(lm, padding_side=side).run(requests))
-    assert taken <= told.bytes <= 2 * taken
+    assert taken <= told.bytes <= most * taken
 
 
 def test_d1_the_peak_has_no_term_in_prompt_length_times_vocabulary():
@@ -304,6 +307,15 @@ def test_a_model_that_computes_every_logit_is_said_to():
     assert peak_bytes(lambda: StaticBatchEngine(wasteful).run(requests)) <= told.bytes
 
 
+def test_a_sort_on_cuda_needs_more():
+    for options, more in [({"top_p": 0.9}, True), ({"top_k": 5}, True), ({}, False)]:
+        [request] = make_requests([[A]], temperature=1.0, **options)
+        on_cpu, on_cuda = (memory.sampling_bytes(request, on_cuda=cuda) for cuda in (False, True))
+        assert (on_cuda > on_cpu) == more
+    [greedy] = make_requests([[A]])
+    assert memory.sampling_bytes(greedy, on_cuda=True) == 0
+
+
 # What fits
 
 
@@ -314,8 +326,23 @@ def test_without_word_of_free_memory_nothing_is_refused(monkeypatch):
     check_memory(told)
 
 
+def test_the_search_for_the_largest_batch_is_no_scan_of_all_sizes(monkeypatch):
+    lm, asked = tiny_lm(), 2000
+    requests = make_requests([[A] * 9] * asked, max_new_tokens=5)
+    free = forecast_of(lm, requests[:77], batch_size=77).bytes
+    monkeypatch.setattr(memory, "free_bytes", lambda device: free)
+    shapes = []
+    shape_of = memory.shape_of
+    monkeypatch.setattr(
+        memory, "shape_of", lambda *args, **side: shapes.append(1) or shape_of(*args, **side)
+    )
+    assert forecast_of(lm, requests, batch_size=asked).largest_batch == 77
+    assert len(shapes) < 100
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("seed", range(20))
-def test_the_largest_batch_fits_and_no_larger_one_does(seed, monkeypatch):
+def test_the_largest_batch_fits_and_no_larger_one_does(seed, side, monkeypatch):
     chance = random.Random(seed)
     lm = tiny_lm()
     prompts = [[A] * chance.randint(1, 60) for _ in range(chance.randint(1, 12))]
@@ -323,11 +350,12 @@ def test_the_largest_batch_fits_and_no_larger_one_does(seed, monkeypatch):
     requests = make_requests(prompts, max_new_tokens=budgets)
     asked = chance.randint(1, len(prompts))
     needed = {
-        size: forecast_of(lm, requests, batch_size=size).bytes for size in range(1, asked + 1)
+        size: forecast_of(lm, requests, batch_size=size, side=side).bytes
+        for size in range(1, asked + 1)
     }
     for free in {0, *needed.values(), *(bytes_ - 1 for bytes_ in needed.values())}:
         monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free)
-        told = forecast_of(lm, requests, batch_size=asked)
+        told = forecast_of(lm, requests, batch_size=asked, side=side)
         assert told.largest_batch == max([size for size in needed if needed[size] <= free] or [0])
         assert told.fits == (told.largest_batch == asked)
 
@@ -476,6 +504,7 @@ OUT = [
     RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: 9."),
     RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"),
     RuntimeError("std::bad_alloc"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     MemoryError(),
 ]
 

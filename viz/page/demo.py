@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import gradio as gr
@@ -15,9 +16,15 @@ from viz.page.guard import Guard
 from viz.page.page import CSS_PATHS
 from viz.theme import FONT, css_variables
 
+log = logging.getLogger("batchscope.page")
+
+
+def _refused(sentence: str) -> gr.Error:
+    return gr.Error(sentence, visible=False, print_exception=False)
+
 
 def _refuse_file(_: object) -> None:
-    raise gr.Error("This page takes no files.", visible=False, print_exception=False)
+    raise _refused("This page takes no files.")
 
 
 async def _malformed(_: Any, __: Exception) -> PlainTextResponse:
@@ -33,10 +40,19 @@ class Demo(gr.Blocks):
         super().__init__(**options)
         self._runs = runs
 
-    def validate_inputs(self, block_fn: Any, inputs: list[Any]) -> None:
-        """No event takes a file: Gradio would fetch the address that one names."""
-        super().validate_inputs(block_fn, inputs)
-        traverse(inputs, _refuse_file, is_file_obj_with_meta)
+    async def preprocess_data(
+        self, block_fn: Any, inputs: list[Any], *rest: Any, **options: Any
+    ) -> list[Any]:
+        """No event takes a file: Gradio would fetch the address that one names. Nor may it print
+        what it can't make sense of, which it quotes: that may be a prompt."""
+        try:
+            traverse(inputs, _refuse_file, is_file_obj_with_meta)
+            return await super().preprocess_data(block_fn, inputs, *rest, **options)
+        except Exception as error:
+            if isinstance(error, gr.Error) and not error.print_exception:
+                raise
+            log.info("%s was sent values without sense: %s", block_fn.name, type(error).__name__)
+            raise _refused("This call has too few values, or one that makes no sense.") from None
 
     def launch(
         self, *, app_kwargs: dict[str, Any] | None = None, **options: Any
@@ -58,7 +74,8 @@ class Demo(gr.Blocks):
             "app_kwargs": theirs
             | {
                 "middleware": [Middleware(Guard), *theirs.get("middleware", ())],
-                "exception_handlers": {RequestValidationError: _malformed},
+                "exception_handlers": {RequestValidationError: _malformed}
+                | theirs.get("exception_handlers", {}),
             },
         }
         return super().launch(**own | options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
+import traceback
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
@@ -30,13 +31,13 @@ OPEN = re.compile(
             r"queue/(join|data|status)",
             r"heartbeat/[^/]+",
             r"info|openapi\.json|cancel|reset|component_server|startup-events|theme\.css",
-            r"app_id|user|login_check|dev/reload",
+            r"app_id|user|login_check",
             re.escape(f"file={PLOTLY_JS}"),
         ]
     )
 )
 """What the page and gradio_client call of Gradio's routes. Closed are those that take uploads,
-fetch other addresses, serve other files, record, or edit the app."""
+fetch other addresses, serve other files, record, or edit and reload the app."""
 
 HEADERS = {
     "Content-Security-Policy": "; ".join(
@@ -105,8 +106,8 @@ class Visit:
                 # What the page's own functions raise is a sentence by now: this is a request that
                 # Gradio could not make sense of.
                 self._refusal = MALFORMED
-                log.warning("no answer to %s: %s", self._scope["path"], type(error).__name__)
-                log.debug("its traceback", exc_info=error)
+                log.warning("no answer to %s: %s", self._scope["path"], _kind_and_place(error))
+                log.debug("its traceback", exc_info=_wordless(error))
         if self._refusal is not None and not self._answered:
             await self._refusal(self._scope, self._receive, self._answer)
 
@@ -133,12 +134,24 @@ class Visit:
         await self._send(message)
 
 
+def _kind_and_place(error: Exception) -> str:
+    """What was raised and where, without its text, which may quote what was sent."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {frame.filename}:{frame.lineno}"
+
+
+def _wordless(error: Exception) -> Exception:
+    return RuntimeError(type(error).__name__).with_traceback(error.__traceback__)
+
+
 def refusal(scope: Scope) -> PlainTextResponse | None:
     """The answer to a request that is refused before any of its body is read."""
     if sum(len(name) + len(value) for name, value in scope["headers"]) > LARGEST_HEADERS:
         return TOO_MANY_HEADERS
     _, api, route = scope["path"].partition(API)
     if api and not OPEN.fullmatch(route.removesuffix("/")):
+        return CLOSED
+    if "/pwa_icon/" in scope["path"]:  # Gradio draws a host's icon as large as is asked for.
         return CLOSED
     announced = Headers(scope=scope).get("content-length", "0")
     if announced.isdecimal() and float(announced) > LARGEST_BODY:

@@ -59,7 +59,7 @@ def byte_scale(count: int) -> tuple[float, str]:
 def size(count: int) -> str:
     """ "4.1 MB"."""
     scale, unit = byte_scale(count)
-    return f"{count / scale:.1f} {unit}"
+    return f"{count / scale:.1f} {unit}" if scale > 1 else f"{count} B"
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:

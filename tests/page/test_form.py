@@ -6,7 +6,7 @@ import pytest
 
 from engine import memory
 from engine.turns import turns_on
-from tests.serving import DEFAULTS, Visitor, rows_of, served
+from tests.serving import DEFAULTS, Visitor, rows_of, served, served_while_loading, wait_for
 from tests.tiny import scripted_lm, token_ids
 
 
@@ -23,15 +23,7 @@ def page(lm):
 
 @pytest.fixture
 def visitor(page):
-    """A visitor whose page has seen that the model is there."""
-    return see_the_model(Visitor(page))
-
-
-def see_the_model(visitor):
-    visitor.send("load", "scripted")
-    with visitor.messages() as messages:
-        assert any(message["msg"] == "process_completed" for message, _ in messages)
-    return visitor
+    return Visitor(page)
 
 
 def forecast(visitor, prompts, model="scripted", **settings):
@@ -59,7 +51,6 @@ def test_a_forecast_is_for_the_largest_batch_and_runs_nothing(visitor, lm):
         (rows_of(["x"], 3), "scripted", {"stop": {"a": 1}}),
         (rows_of(["x"], 3), "another", {}),
         (rows_of(["x"], 3), ["scripted"], {}),
-        (rows_of(["x"], 3), None, {}),
     ],
 )
 def test_there_is_none_for_a_form_that_is_not_filled_in(visitor, prompts, model, settings):
@@ -85,12 +76,14 @@ def test_a_run_that_can_not_be_is_refused_before_it(visitor, monkeypatch):
     }
 
 
-def test_nothing_is_said_before_the_model_is_there(lm):
-    with served(lm) as url:
-        prompts = rows_of(["x"], 5)
-        visitor = Visitor(url)
-        assert forecast(visitor, prompts)["text"] == ""
-        assert forecast(see_the_model(visitor), prompts)["text"].startswith("Needs at most ")
+def test_nothing_is_said_before_the_model_is_there(monkeypatch):
+    with served_while_loading(monkeypatch, seconds=60) as (url, go_on):
+        visitor, prompts = Visitor(url), rows_of(["x"], 5)
+        visitor.send("load", "one")
+        assert forecast(visitor, prompts, "one")["text"] == ""
+        go_on.set()
+        wait_for(lambda: forecast(visitor, prompts, "one")["text"].startswith("Needs at most "))
+        assert forecast(visitor, prompts, "two")["text"] == ""
 
 
 def open_prompts(page, data):

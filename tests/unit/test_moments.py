@@ -282,7 +282,7 @@ def test_the_panel_of_the_cache_tells_what_was_said_before_and_what_was_measured
     }
     assert table(WORKED, "kv") == {"weights": ["float32"]}
     assert stage_state(FULL, key="k")["tiles"][-1]["worked"] == (
-        "10.0 B + 2.0 B + 3.0 B = 15.0 B; measured peak 15.0 B"
+        "10 B + 2 B + 3 B = 15 B; measured peak 15 B"
     )
 
 

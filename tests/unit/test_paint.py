@@ -287,7 +287,7 @@ def test_slots_and_memory_share_their_columns():
 def test_before_the_first_step_nothing_is_held():
     root = remembered(until(WORKED, 0))
     assert "idle" not in areas(root)
-    assert [line.said for line in lines(root)] == ["0.0 B", "0 rows"]
+    assert [line.said for line in lines(root)] == ["0 B", "0 rows"]
 
 
 def test_in_the_page_every_colour_is_a_variable():

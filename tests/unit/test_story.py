@@ -95,7 +95,7 @@ def test_other_runs_make_another_story():
     assert "makes it 16 of 27, 59 %" in told[3]
     assert "2 requests, 4 slots" not in told[4]
     assert "4 requests, 2 slots: that makes 2 batches" in told[4]
-    assert "held 8.0 B: 3.0 B of rows still running, 2.0 B of their pads, and 3.0 B" in told[5]
+    assert "held 8 B: 3 B of rows still running, 2 B of their pads, and 3 B" in told[5]
 
 
 def typed_in(source):

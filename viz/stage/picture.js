@@ -14,7 +14,7 @@ const presenting = () => stage.classList.contains("bs-presenting");
 // "4.1 MB"
 function size(bytes) {
   const [unit, scale] = Object.entries(UNITS).find(([, scale]) => bytes >= scale) ?? ["B", 1];
-  return `${(bytes / scale).toFixed(1)} ${unit}`;
+  return scale > 1 ? `${(bytes / scale).toFixed(1)} ${unit}` : `${bytes} ${unit}`;
 }
 
 function colour(name) {

@@ -74,6 +74,8 @@ def loads(data: str | bytes) -> Run:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])[:80] or "the file"
         raise RecordError(f"Not a saved run: {where}: {first['msg']}.") from error
+    except json.JSONDecodeError as error:
+        raise RecordError(f"Not a saved run: it is not JSON (line {error.lineno}).") from error
     except (ValueError, RecursionError) as error:
         raise RecordError(f"Not a saved run: {error}.") from error
     if problem := next(_problems(run), None):

@@ -125,7 +125,9 @@ class RunStream(Iterator[Step]):
         self._status: Status = "running"
         self._error: str | None = None
         self._forecast = forecast(lm, self._batches, self._requests)
-        self._asked = self._clock = time.perf_counter()
+        self._clock = 0.0
+        self._joined: float | None = None  # when it had to stand in line
+        self._queued = 0.0
         self._started_at = _now()
         self._stop = stop
         self._limit = seconds
@@ -145,6 +147,7 @@ class RunStream(Iterator[Step]):
         if self._turn is None:
             self._turn = turns_on(self._lm.device).join()
             weakref.finalize(self, self._turn.leave)  # also if nobody closes the run
+            self._joined = time.perf_counter() if self._turn.ahead else None
         return self._stop.is_set() or self._turn.wait(timeout)
 
     @property
@@ -179,7 +182,7 @@ class RunStream(Iterator[Step]):
             started_at=self._started_at,
             status=self._status,
             error=self._error,
-            queued_seconds=self._clock - self._asked,
+            queued_seconds=self._queued,
             kv_estimate=self._forecast.kv_bytes,
         )
 
@@ -187,6 +190,8 @@ class RunStream(Iterator[Step]):
         while not self.wait_turn(STOP_CHECK_SECONDS):
             continue
         self._started_at, self._clock = _now(), time.perf_counter()
+        if self._joined is not None:
+            self._queued = self._clock - self._joined
         failure: BatchscopeError | None = None
         try:
             if not self._stop.is_set():

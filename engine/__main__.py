@@ -250,13 +250,13 @@ def _request_report(run: Run, row: Row) -> str:
 
 def _report(run: Run, path: Path | None) -> None:
     _clear_line()
-    print(inert(report(run)))
-    if path is not None:
+    if path is not None:  # first: what is printed may have nowhere to go
         try:
             runfile.save(run, path)
         except OSError as error:
             raise RecordError(f"{path} can't be written: {error.strerror}.") from error
         _show_line(f"saved {path}")
+    print(inert(report(run)))
 
 
 def _check_folder(path: Path | None) -> None:

@@ -59,7 +59,7 @@ class Host:
         number, run = next(self._numbers), None
         try:
             with self._flags.flag(visitor) as stop:
-                yield "Starting"
+                yield "Starting."
                 order = make_order(self.limits, **asked)
                 loading = self.loading(order.model)
                 yield from loading.messages(stop, WAIT_SECONDS)

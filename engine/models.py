@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import (
     MODEL_FOR_MASKED_LM_MAPPING,
     Cache,
@@ -24,6 +24,7 @@ from transformers import (
 
 from engine.batchable import has_window, reason_against
 from engine.errors import ModelError, first_line
+from engine.interrupt import decoder_layers
 from engine.live import ON_ZERO_GPU
 from engine.presets import DEFAULT_MODEL
 from engine.run import ModelInfo
@@ -96,6 +97,11 @@ class LanguageModel:
     def max_positions(self) -> int | None:
         """Tokens that fit the context, None where the model sets no limit."""
         return getattr(self._text_config, "max_position_embeddings", None)
+
+    @cached_property
+    def layers(self) -> nn.ModuleList:
+        """The decoder's layers, which a forward goes through one after another."""
+        return decoder_layers(self.model, getattr(self._text_config, "num_hidden_layers", None))
 
     @cached_property
     def has_chat_template(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -93,6 +94,8 @@ def _check_suffix(suffix: str, shown: str) -> None:
 
 def _decode(data: bytes) -> str:
     """UTF-8 with "\\n" at the end of each line, whatever the file has there."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise _LineError(1, "this is UTF-16: save the file as UTF-8")
     try:
         return _one_newline(data.decode().removeprefix("\ufeff"))
     except UnicodeDecodeError as error:

@@ -76,7 +76,9 @@ def loads(data: str | bytes) -> Run:
         raise RecordError(f"Not a saved run: {where}: {first['msg']}.") from error
     except json.JSONDecodeError as error:
         raise RecordError(f"Not a saved run: it is not JSON (line {error.lineno}).") from error
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise RecordError("Not a saved run: it is nested too deeply.") from error
+    except ValueError as error:
         raise RecordError(f"Not a saved run: {error}.") from error
     if problem := next(_problems(run), None):
         raise RecordError(f"Not a saved run: {problem}.")

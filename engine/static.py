@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -23,6 +23,7 @@ from engine.active import ActiveBatch
 from engine.batching import plan
 from engine.errors import BatchscopeError, RequestError, RunError, first_line
 from engine.free import is_out_of_memory
+from engine.interrupt import asking_before_each
 from engine.memory import Forecast, check_memory, forecast
 from engine.models import LanguageModel
 from engine.requests import check_batch_size, check_flag, check_padding_side
@@ -35,6 +36,10 @@ log = logging.getLogger("batchscope.engine")
 OnStep = Callable[[Step], None]
 
 STOP_CHECK_SECONDS = 0.2
+
+
+class StoppedError(Exception):
+    """Stop was pressed in the middle of a forward."""
 
 
 class StaticBatchEngine:
@@ -78,9 +83,9 @@ class StaticBatchEngine:
     ) -> RunStream:
         """Start a run: iterate the result for one Step per forward.
 
-        Setting `stop` ends the run after the forward under way; so does, as an error, that it has
-        had the device for `seconds`. Raises RequestError before any forward if a request can't be
-        run.
+        Setting `stop` ends the run after the forward under way, a prefill also within it; so does,
+        as an error, that it has had the device for `seconds`. Raises RequestError before any
+        forward if a request can't be run.
         """
         return RunStream(self.lm, requests, self.settings, stop or threading.Event(), seconds)
 
@@ -199,6 +204,8 @@ class RunStream(Iterator[Step]):
             for batch in self._batches:
                 yield from self._run_batch(batch)
             self._finish("done" if self._all_ended() else "stopped")
+        except StoppedError:
+            self._finish("stopped")
         except RequestError as error:
             failure = error.with_traceback(None)
             self._finish("error", str(error))
@@ -223,8 +230,20 @@ class RunStream(Iterator[Step]):
         while rows.running and not self._stop.is_set():
             self._check_deadline()
             started = self._seconds()
-            _forward(rows)
+            self._forward(rows)
             yield self._write_down(rows, started, self._seconds() - started)
+
+    def _forward(self, rows: ActiveBatch) -> None:
+        """One step. A prefill can take very long, so it is left between two layers if it must be;
+        a decode step is over soon."""
+        prefill = rows.forwards == 0
+        with asking_before_each(self._lm.layers, self._ask) if prefill else nullcontext():
+            _forward(rows)
+
+    def _ask(self) -> None:
+        if self._stop.is_set():
+            raise StoppedError
+        self._check_deadline()
 
     def _check_deadline(self) -> None:
         if self._limit is not None and self._seconds() > self._limit:

@@ -28,17 +28,20 @@ class Tile(NamedTuple):
     columns: tuple[str, ...] = ()
 
 
+_P90 = "p90: nine of ten are at most this (nearest rank)."
 TILES = {
     "output": Tile(
         "Output",
         "Output",
         "All new tokens over the wall time of the run. Prompt tokens, pads and idle slots count "
-        "for nothing. Decode tok/s leaves the prefill out, on both sides.",
+        "for nothing. Decode tok/s leaves the prefill out, on both sides. Between forwards, each "
+        "step is recorded and drawn; in line, a run waits for those ahead of it.",
         "Σ nᵢ / wall time",
         rows=(
             "prefill",
             "decode",
             "between forwards",
+            "= wall time so far",
             "= wall time",
             "device time",
             "in line, before it",
@@ -50,7 +53,7 @@ TILES = {
         "First token",
         "Time to first token: from the start of the row's batch until its first token was there. "
         "One prefill forward serves all rows, so the rows of a batch share it. "
-        "Percentiles: nearest rank.",
+        f"{_P90}",
         "mean of (t_first − t_batch)",
         rows=("in line", "waiting for the batch", "TTFT", "= until the first token"),
         columns=("mean", "median", "p90", "longest"),
@@ -59,10 +62,10 @@ TILES = {
         "Per token (TPOT)",
         "Per token",
         "Time per output token after the first: each row up to its own last token. Rows with one "
-        "token have none. Percentiles: nearest rank.",
+        f"token have none. {_P90}",
         "mean of (t_last − t_first) / (nᵢ − 1)",
         rows=("decode step", "TPOT"),
-        columns=("median", "p90", "p99", "of"),
+        columns=("mean", "median", "p90", "p99", "longest", "counted"),
     ),
     "padding": Tile(
         "Prompt padding",
@@ -86,10 +89,11 @@ TILES = {
         "that still run (live), their pads (padding), and all that ended rows still hold (ended).",
         "live + padding + ended",
         rows=(
-            "said before the run",
-            "a token in the cache",
-            "cache",
-            "weights",
+            "estimated before the run",
+            "measured peak",
+            "per token of a row",
+            "number format of the cache",
+            "number format of the weights",
         ),
     ),
 }
@@ -110,30 +114,30 @@ STATES = {
 
 
 def worked_tiles(figures: Figures) -> dict[str, str]:
-    """The formulas of TILES with this run's numbers."""
-    kv = figures.kv_bytes
+    """The formulas of TILES with this run's numbers, a line each."""
     output = _rate(figures.generated_tokens, figures.wall_seconds)
     if figures.decoded_tokens:
-        output += f"; decode {_rate(figures.decoded_tokens, figures.decode_seconds)}"
+        output += f"\ndecode: {_rate(figures.decoded_tokens, figures.decode_seconds)}"
+    cache = words.cache(figures.kv_bytes)
     return {
         "output": output,
         "ttft": _mean(figures.mean_ttft, figures.timed_rows),
         "tpot": _mean(figures.mean_tpot, figures.paced_rows),
         "padding": _waste(figures.padding),
         "idle": _waste(figures.idle),
-        "kv": f"{words.size(kv.live)} + {words.size(kv.padding)} + {words.size(kv.dead)} = "
-        f"{words.size(kv.total)}; measured peak {words.size(figures.peak_kv_bytes)}",
+        "kv": " + ".join(f"{part} {cache.unit}" for part in cache.parts.values())
+        + f" = {cache.total} {cache.unit}",
     }
 
 
 def facts(run: Run, figures: Figures) -> dict[str, str]:
     """The cells of the tables of TILES: a line per row, with tabs between its cells; the line of
-    what is not known is empty. "" is no table."""
+    what is not known is empty, and so is a cell. "" is no table."""
     cells = {
         "output": _time_cells(figures),
         "ttft": _first_token_cells(figures),
-        "tpot": _pace_cells(run, figures),
-        "kv": _memory_cells(run),
+        "tpot": _pace_cells(figures),
+        "kv": _memory_cells(run, figures),
     }
     lines = {tile: ["\t".join(row) for row in rows] for tile, rows in cells.items()}
     return {tile: "\n".join(rows) if any(rows) else "" for tile, rows in lines.items()}
@@ -145,9 +149,10 @@ def _time_cells(figures: Figures) -> list[list[str]]:
         return []
     wall, device = figures.wall_seconds, figures.device_seconds
     queued = words.in_line(figures)
+    whole = [words.exact_seconds(wall), "100 %"]
     return [
         *parts,
-        [words.exact_seconds(wall), "100 %"],
+        *([whole, []] if figures.status == "running" else [[], whole]),
         [] if device is None else [words.exact_seconds(device), f"{100 * device / wall:.1f} %"],
         [queued] if queued else [],
     ]
@@ -156,37 +161,47 @@ def _time_cells(figures: Figures) -> list[list[str]]:
 def _first_token_cells(figures: Figures) -> list[list[str]]:
     if not figures.timed_rows:
         return []
-    queued, waited, ttft = figures.queued_seconds, figures.mean_waited, figures.mean_ttft
+    queued = figures.queued_seconds if words.in_line(figures) else 0.0
+    *means, total = words.sum_of_seconds([queued, figures.mean_waited, figures.mean_ttft])
     return [
-        [words.seconds(queued)] if words.in_line(figures) else [],
-        [words.seconds(waited), *_median_p90_longest(figures.waited)],
-        [words.seconds(ttft), *_median_p90_longest(figures.ttft)],
-        [words.seconds(queued + waited + ttft)],
+        [means[0]] if queued else [],
+        [means[1], *_median_p90_longest(figures.waited)],
+        [means[2], *_median_p90_longest(figures.ttft)],
+        [total],
     ]
 
 
 def _median_p90_longest(spread: Spread) -> list[str]:
-    return [words.seconds(value) for value in (spread.median, spread.p90, spread.largest)]
+    return [words.exact_seconds(value) for value in (spread.median, spread.p90, spread.largest)]
 
 
-def _pace_cells(run: Run, figures: Figures) -> list[list[str]]:
-    # The rows of one batch share its steps, and so their pace.
-    rows = figures.tpot if len(run.batches) > 1 else Spread()
-    return [_spread(figures.decode_steps, "step"), _spread(rows, "row")]
-
-
-def _spread(spread: Spread, noun: str) -> list[str]:
-    if not spread.count:
+def _pace_cells(figures: Figures) -> list[list[str]]:
+    steps, rows = figures.decode_steps, figures.tpot
+    if not steps.count:
         return []
-    values = (spread.median, spread.p90, spread.p99)
-    return [*map(words.seconds, values), words.plural(spread.count, noun)]
+    # One column for both: p99, or what it is where values are few.
+    told = words.has_p99(steps) and words.has_p99(rows)
+    mean_step = figures.decode_seconds / steps.count
+    return [
+        _spread(mean_step, steps, words.plural(steps.count, "step"), p99=told),
+        _spread(figures.mean_tpot, rows, words.plural(rows.count, "row"), p99=told),
+    ]
 
 
-def _memory_cells(run: Run) -> list[list[str]]:
+def _spread(mean: float | None, spread: Spread, counted: str, *, p99: bool) -> list[str]:
+    median, p90, last, longest = map(words.seconds, spread[1:])
+    tail = [last, ""] if p99 else ["", longest]
+    return [words.seconds(mean), median, p90, *tail, counted]
+
+
+def _memory_cells(run: Run, figures: Figures) -> list[list[str]]:
     model, estimate = run.model, run.kv_estimate
     per_token = model.kv_bytes_per_token
+    if estimate is None and not per_token and not model.kv_dtype:
+        return []
     return [
         [f"at most {words.size(estimate)}"] if estimate is not None else [],
+        [words.size(figures.peak_kv_bytes)] if figures.newest else [],
         [words.plural(per_token, "byte")] if per_token else [],
         [model.kv_dtype] if model.kv_dtype else [],
         [model.dtype],

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from engine.metrics import Figures, Row, Waste, padding_waste
-from engine.run import Batch, ModelInfo, Run
+from engine.metrics import Figures, Row, Spread, Waste, padding_waste
+from engine.run import Batch, KVBytes, ModelInfo, Run
 
 
 def percent(waste: Waste, digits: int = 0) -> str:
@@ -60,6 +60,26 @@ def size(count: int) -> str:
     """ "4.1 MB"."""
     scale, unit = byte_scale(count)
     return f"{count / scale:.1f} {unit}" if scale > 1 else f"{count} B"
+
+
+class Cache(NamedTuple):
+    """What a cache holds, as it is shown: all in one unit, and the parts add up."""
+
+    parts: dict[str, str]
+    total: str
+    unit: str
+
+
+def cache(held: KVBytes) -> Cache:
+    """Cache({"live": "1.7", "padding": "1.2", "ended": "0.0"}, "2.9", "MB")."""
+    scale, unit = byte_scale(held.total)
+    digits = 1 if scale > 1 else 0
+    units = round(10**digits * held.total / scale)
+    *parts, total = (
+        f"{count / 10**digits:.{digits}f}"
+        for count in (*shares([held.live, held.padding, held.dead], units), units)
+    )
+    return Cache(dict(zip(("live", "padding", "ended"), parts, strict=True)), total, unit)
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:
@@ -152,6 +172,12 @@ def wall_time(figures: Figures) -> list[Part]:
     ]
 
 
+def sum_of_seconds(parts: Sequence[float]) -> list[str]:
+    """The parts and then their sum, to the millisecond; as they are shown, the parts add up."""
+    total = round(1000 * sum(parts))
+    return [_milliseconds(count) for count in (*shares(parts, total), total)]
+
+
 def exact_seconds(value: float) -> str:
     """ "1.503 s"."""
     return _milliseconds(round(1000 * value))
@@ -181,14 +207,21 @@ def in_line(figures: Figures) -> str:
 
 
 def step_times(figures: Figures) -> str:
-    """ "median 41 ms, p90 44 ms, p99 61 ms (nearest rank of 31 steps)", of the decode steps."""
+    """ "median 41 ms, p90 44 ms, longest 61 ms (nearest rank of 31 steps)", of the decode steps;
+    p99 in the place of the longest where it is another (`has_p99`)."""
     steps = figures.decode_steps
     if not steps.count:
         return "n/a"
+    tail = f"p99 {seconds(steps.p99)}" if has_p99(steps) else f"longest {seconds(steps.largest)}"
     return (
-        f"median {seconds(steps.median)}, p90 {seconds(steps.p90)}, p99 {seconds(steps.p99)} "
+        f"median {seconds(steps.median)}, p90 {seconds(steps.p90)}, {tail} "
         f"(nearest rank of {plural(steps.count, 'step')})"
     )
+
+
+def has_p99(spread: Spread) -> bool:
+    """Whether p99 is to be told: of fewer than 100 values, it is the longest."""
+    return spread.count >= 100
 
 
 def sentence(run: Run, figures: Figures) -> str:

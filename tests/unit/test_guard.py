@@ -150,7 +150,7 @@ def test_what_the_app_fails_on_is_logged_by_kind_and_place_without_its_text(capl
     warning, debug = caplog.records
     line = app.__code__.co_firstlineno + 1
     assert warning.getMessage() == f"no answer to /x: ValueError at {__file__}:{line}"
-    assert (warning.levelname, debug.levelname) == ("WARNING", "DEBUG")
+    assert (warning.levelname, debug.levelname) == ("INFO", "DEBUG")
     assert "in app\n" in caplog.text
     assert "what was typed" not in caplog.text.replace('raise ValueError("what was typed")', "")
 

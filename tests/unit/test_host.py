@@ -55,8 +55,8 @@ WAITING = Waiting(ahead=1, seconds=0.5)
 
 def test_frames_pass_as_they_are_and_the_last_one_comes_when_one_may_run_again(run):
     seen = run(WAITING, UNDER_WAY, WORKED)
-    assert [next(seen) for _ in range(4)] == ["Starting", WAITING, UNDER_WAY, WORKED]
-    assert list(run(WORKED)) == ["Starting", WORKED]  # though the first was never closed
+    assert [next(seen) for _ in range(4)] == ["Starting.", WAITING, UNDER_WAY, WORKED]
+    assert list(run(WORKED)) == ["Starting.", WORKED]  # though the first was never closed
 
 
 def test_what_only_the_worker_found_out_is_raised_here(run):
@@ -128,10 +128,10 @@ def test_runs_are_numbered_and_each_has_its_line_however_it_ends(run, caplog):
     with pytest.raises(RequestError):
         list(run(WORKED, here=here, prompts=[""]))
     leaving = run(WAITING, here=here)
-    assert [next(leaving), next(leaving)] == ["Starting", WAITING]
+    assert [next(leaving), next(leaving)] == ["Starting.", WAITING]
     leaving.close()
     leaving = run(UNDER_WAY, here=here)
-    assert [next(leaving), next(leaving)] == ["Starting", UNDER_WAY]
+    assert [next(leaving), next(leaving)] == ["Starting.", UNDER_WAY]
     leaving.close()
     with pytest.raises(LentGpuError):
         list(run(LentGpuError("No GPU"), here=here))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.metrics import history, measure
 from engine.requests import make_requests
-from engine.run import until
+from engine.run import KVBytes, until
 from engine.static import StaticBatchEngine
 from tests.tiny import EOS, scripted_lm, token_ids
 from tests.unit.paper import WORKED, cut, make_run, with_steps
@@ -199,7 +199,7 @@ def test_briefs_are_short_whatever_the_counts():
 
 def test_worked_figures_repeat_the_formula_with_the_runs_numbers():
     worked = [tile["worked"] for tile in stage_state(WORKED, key="k")["tiles"]]
-    assert worked[0] == "24 tokens / 2.00 s = 12.0 tok/s; decode 21 tokens / 1.50 s = 14.0 tok/s"
+    assert worked[0] == "24 tokens / 2.00 s = 12.0 tok/s\ndecode: 21 tokens / 1.50 s = 14.0 tok/s"
     assert worked[3:5] == ["16 / 36 = 44.4 %", "6 / 30 = 20.0 %"]
     before = [tile["worked"] for tile in stage_state(cut(WORKED, 0), key="k")["tiles"]]
     assert before[:5] == ["n/a"] * 5
@@ -224,6 +224,8 @@ def test_c6_the_panel_of_output_tells_where_the_wall_time_went():
         "= wall time": ["2.000 s", "100 %"],
     }
     assert table(WORKED, "output") == parts
+    under_way = list(table(cut(WORKED, 4), "output").items())
+    assert under_way[-1] == ("= wall time so far", ["1.000 s", "100 %"])
     assert table(FULL, "output") == parts | {
         "device time": ["1.500 s", "75.0 %"],
         "in line, before it": ["1.500 s"],
@@ -244,12 +246,20 @@ def test_the_parts_of_the_wall_time_add_up_as_they_are_shown(batches, prefill, d
 def test_the_panel_of_the_first_token_tells_each_wait():
     run = make_run([[(2, 3)], [(4, 2)]], prefill=0.5, decode=0.25)
     assert table(replace(run, queued_seconds=1.5), "ttft") == {
-        "in line": ["1.5 s"],
-        "waiting for the batch": ["500 ms", "0 ms", "1.0 s", "1.0 s"],
-        "TTFT": ["500 ms"] * 4,
-        "= until the first token": ["2.5 s"],
+        "in line": ["1.500 s"],
+        "waiting for the batch": ["0.500 s", "0.000 s", "1.000 s", "1.000 s"],
+        "TTFT": ["0.500 s"] * 4,
+        "= until the first token": ["2.500 s"],
     }
     assert list(table(run, "ttft")) == [*TILES["ttft"].rows[1:]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(SMALL, st.floats(0, 20), st.floats(1e-4, 9), st.floats(0, 3))
+def test_the_waits_until_the_first_token_add_up_as_they_are_shown(batches, queued, prefill, pause):
+    run = replace(make_run(batches, prefill=prefill, pause=pause), queued_seconds=queued)
+    *waits, total = (Decimal(mean.removesuffix(" s")) for mean, *_ in table(run, "ttft").values())
+    assert sum(waits) == total
 
 
 def test_c11_the_panel_of_tpot_tells_percentiles_and_their_method():
@@ -257,33 +267,73 @@ def test_c11_the_panel_of_tpot_tells_percentiles_and_their_method():
     run = with_steps(
         make_run([[(3, 4)]]), lambda step: {"seconds": times.get(step.forward, step.seconds)}
     )
-    assert table(run, "tpot")["decode step"] == ["20 ms", "30 ms", "30 ms", "3 steps"]
-    assert table(cut(run, 2), "tpot")["decode step"] == ["20 ms"] * 3 + ["1 step"]
+    few = ["20 ms", "20 ms", "30 ms", "", "30 ms", "3 steps"]
+    assert table(run, "tpot")["decode step"] == few
+    assert table(cut(run, 2), "tpot")["decode step"] == [*["20 ms"] * 3, "", "20 ms", "1 step"]
     assert table(cut(run, 1), "tpot") == {}
     assert "nearest rank" in TILES["tpot"].text
     assert words.step_times(measure(run)) == (
-        "median 20 ms, p90 30 ms, p99 30 ms (nearest rank of 3 steps)"
+        "median 20 ms, p90 30 ms, longest 30 ms (nearest rank of 3 steps)"
     )
     assert words.step_times(measure(cut(run, 1))) == "n/a"
 
 
+def test_c11_p99_is_told_where_it_is_not_the_longest():
+    run = with_steps(
+        make_run([[(3, 102)]]), lambda step: {"seconds": 0.5 if step.forward == 102 else 0.02}
+    )
+    short = words.step_times(measure(cut(run, 100)))
+    assert short == "median 20 ms, p90 20 ms, longest 20 ms (nearest rank of 99 steps)"
+    whole = words.step_times(measure(run))
+    assert whole == "median 20 ms, p90 20 ms, p99 20 ms (nearest rank of 101 steps)"
+    # One row and many steps: the longest of both.
+    assert [cells[3:5] for cells in table(run, "tpot").values()] == [
+        ["", "500 ms"],
+        ["", words.seconds(measure(run).mean_tpot)],
+    ]
+    many = make_run([[(3, 102)] * 100])
+    assert [cells[3:5] for cells in table(many, "tpot").values()] == [["167 ms", ""]] * 2
+
+
 def test_c2_a_row_of_one_token_is_in_no_statistic_of_tpot():
     run = make_run([[(3, 1), (5, 10)], [(3, 2)]], decode=0.25)
-    assert table(run, "tpot")["TPOT"] == ["250 ms"] * 3 + ["2 rows"]
-    assert "TPOT" not in table(WORKED, "tpot")
+    assert table(run, "tpot")["TPOT"] == [*["250 ms"] * 3, "", "250 ms", "2 rows"]
 
 
-def test_the_panel_of_the_cache_tells_what_was_said_before_and_what_was_measured():
+def test_the_figure_of_a_tile_is_in_its_table():
+    run = make_run([[(1, 3), (5, 10)], [(3, 2)]], decode=0.0213)
+    tile = dict(zip(TILES, stage_state(run, key="k")["tiles"], strict=True))["tpot"]
+    assert table(run, "tpot")["TPOT"][0] == f"{tile['value']} {tile['unit']}"
+
+
+def test_the_panel_of_the_cache_tells_what_was_estimated_beside_what_was_measured():
     assert table(FULL, "kv") == {
-        "said before the run": ["at most 12.4 kB"],
-        "a token in the cache": ["46,080 bytes"],
-        "cache": ["float16"],
-        "weights": ["float32"],
+        "estimated before the run": ["at most 12.4 kB"],
+        "measured peak": ["15 B"],
+        "per token of a row": ["46,080 bytes"],
+        "number format of the cache": ["float16"],
+        "number format of the weights": ["float32"],
     }
-    assert table(WORKED, "kv") == {"weights": ["float32"]}
-    assert stage_state(FULL, key="k")["tiles"][-1]["worked"] == (
-        "10 B + 2 B + 3 B = 15 B; measured peak 15 B"
-    )
+    assert "measured peak" not in table(cut(FULL, 0), "kv")
+    assert table(WORKED, "kv") == {}
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        (KVBytes(10, 2, 3), "10 B + 2 B + 3 B = 15 B"),
+        (KVBytes(1_650_000, 1_250_000, 0), "1.7 MB + 1.2 MB + 0.0 MB = 2.9 MB"),
+        (KVBytes(999_000, 1_000, 340_000), "1.0 MB + 0.0 MB + 0.3 MB = 1.3 MB"),
+        (KVBytes(0, 0, 0), "0 B + 0 B + 0 B = 0 B"),
+    ],
+)
+def test_the_parts_of_the_cache_add_up_in_one_unit_as_they_are_shown(held, told):
+    run = with_steps(WORKED, lambda _: {"kv_bytes": held})
+    tile = stage_state(run, key="k")["tiles"][-1]
+    assert tile["worked"] == told
+    parts = [part.split()[0] for part in told.split(" = ")[0].split(" + ")]
+    assert tile["note"] == "live {} · padding {} · ended {}".format(*parts)
+    assert f"{tile['value']} {tile['unit']}" == told.split(" = ")[1]
 
 
 def test_c3_before_the_first_token_no_panel_tells_a_time():

@@ -1,6 +1,7 @@
 """A run under way: stopping it, breaking it, its steps and times, and what it leaves behind."""
 
 import threading
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -85,6 +86,40 @@ def test_e1_a_stop_event_of_the_callers_ends_the_run():
         stop.set()
         assert list(stream) == []
     assert stream.record().status == "stopped"
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mixtral", "gemma3"])
+def test_e1_stop_ends_a_prefill_between_its_layers(family):
+    lm = tiny_lm(family)
+    assert len(lm.layers) == 2
+    left = []
+
+    def stop(*_):
+        left.append(stream)
+        stream.stop()
+
+    hooks = [layer.register_forward_hook(stop) for layer in lm.layers]
+    with closing(stream_of(lm)) as stream:
+        assert list(stream) == []
+    assert len(left) == 1
+    assert stream.record().status == "stopped"
+    assert [row.end for row in rows(stream.record())] == ["cancelled", "cancelled"]
+    for hook in hooks:
+        hook.remove()
+    assert works(lm)
+    assert not any(layer._forward_pre_hooks for layer in lm.layers)
+
+
+def test_a_prefill_that_takes_longer_than_it_may_ends_between_its_layers():
+    lm = tiny_lm()
+    engine = StaticBatchEngine(lm)
+    slow = lm.layers[0].register_forward_hook(lambda *_: time.sleep(0.2))
+    with closing(engine.stream(make_requests(["a", "b"]), seconds=0.1)) as stream:
+        with pytest.raises(RunError, match="took longer than this host allows"):
+            next(stream)
+        assert stream.record().steps == ()
+    slow.remove()
+    assert works(lm)
 
 
 def test_e1_stop_from_another_thread():

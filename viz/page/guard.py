@@ -91,7 +91,7 @@ class Visit:
         self._send = send
         self._refusal = refusal(scope)
         self._received = 0
-        self._answered = False
+        self._answered = self._over = False
 
     async def through(self, app: ASGIApp) -> None:
         if self._refusal is None:
@@ -102,11 +102,15 @@ class Visit:
                     raise
             except Exception as error:
                 if self._answered:
-                    raise
+                    # Gradio begins to answer before it looks up whose events these are.
+                    log.info("no answer to %s: %s", self._scope["path"], _kind_and_place(error))
+                    if not self._over:
+                        await self._send({"type": "http.response.body", "body": b""})
+                    return
                 # What the page's own functions raise is a sentence by now: this is a request that
                 # Gradio could not make sense of.
                 self._refusal = MALFORMED
-                log.warning("no answer to %s: %s", self._scope["path"], _kind_and_place(error))
+                log.info("no answer to %s: %s", self._scope["path"], _kind_and_place(error))
                 log.debug("its traceback", exc_info=_wordless(error))
         if self._refusal is not None and not self._answered:
             await self._refusal(self._scope, self._receive, self._answer)
@@ -131,6 +135,7 @@ class Visit:
             if message["status"] == 500:  # how Gradio sends every refusal
                 message |= {"status": 400}
             MutableHeaders(scope=message).update(HEADERS)
+        self._over = message["type"] == "http.response.body" and not message.get("more_body")
         await self._send(message)
 
 

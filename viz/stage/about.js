@@ -26,10 +26,10 @@ function describe({ slot, batch: index, kind, k }) {
 }
 
 // What became readable with a token, after which its row is in a state. Nothing does while a
-// character is incomplete, or while the text may be the beginning of a stop text.
+// character is incomplete, or while the text may be the beginning of a stop string.
 function tokenWords(text, state) {
-  if (text === "") return { eos: "end of text", stop: "that completes the stop text" }[state] ?? "without text yet";
-  return quoted(text) + (state === "stop" ? " and the stop text" : "");
+  if (text === "") return { eos: "end of text", stop: "that completes the stop string" }[state] ?? "without text yet";
+  return quoted(text) + (state === "stop" ? " and the stop string" : "");
 }
 
 // In quotes, and with nothing in it that turns the direction of what follows.
@@ -64,16 +64,17 @@ function hoverAt(cell) {
   hoverOver(cell, { clientX: left, clientY: bottom });
 }
 
-// Cells under and beside their heads; a row of which nothing is known is left out.
+// Cells under and beside their heads; a row or a column of which nothing is known is left out.
 function factTable(columns, rows, facts) {
   const table = make("table");
   const head = (scope, text) => Object.assign(make("th", "", text), { scope });
-  if (columns.length) table.createTHead().insertRow().append(make("td"), ...columns.map((text) => head("col", text)));
+  const lines = facts.split("\n").map((line) => line && line.split("\t"));
+  const known = (_, column) => lines.some((cells) => cells[column]);
+  if (columns.length) table.createTHead().insertRow().append(make("td"), ...columns.filter(known).map((text) => head("col", text)));
   const body = table.createTBody();
-  facts.split("\n").forEach((line, index) => {
-    if (!line) return;
-    const cells = line.split("\t").map((text) => make("td", "", text));
-    body.insertRow().append(head("row", rows[index]), ...cells);
+  lines.forEach((cells, index) => {
+    if (!cells) return;
+    body.insertRow().append(head("row", rows[index]), ...cells.filter(known).map((text) => make("td", "", text)));
   });
   return table;
 }
@@ -97,6 +98,7 @@ function openAbout(node, cell = null) {
   [asker, pinned] = [node, cell];
   if (node.explain) node.setAttribute("aria-expanded", "true");
   tell();
+  if (!presenting()) about.scrollIntoView({ block: "nearest" });
   about.focus({ preventScroll: true });
 }
 
@@ -120,7 +122,8 @@ function tell() {
   const { left, bottom } = pinned ? cellBox(pinned) : asker.getBoundingClientRect();
   const room = frame.width - about.offsetWidth - 8;
   about.style.left = `${Math.max(0, Math.min(left - frame.left, room))}px`;
-  const lowest = Math.max(0, innerHeight - about.offsetHeight - 12);
+  const covered = parseFloat(getComputedStyle(about).scrollMarginBottom); // below it, by other things
+  const lowest = Math.max(0, innerHeight - about.offsetHeight - covered - 6);
   about.style.top = `${Math.min(bottom, lowest) - frame.top + 6}px`;
 }
 

@@ -28,8 +28,15 @@ async function openWith(question) {
   if (state.recorded && !still) startPlaying();
 }
 
+// The list of prompts, where there is one beside the stage, says which files it takes.
+function isPrompts({ name }) {
+  const suffixes = document.querySelector(".bs-prompt-file")?.accept.split(",") ?? [];
+  return suffixes.some((suffix) => name.toLowerCase().endsWith(suffix));
+}
+
 async function openFile(file) {
   if (!file) return;
+  if (isPrompts(file)) return say(`${file.name} is a file of prompts: drop it on the list of prompts.`);
   if (!over()) return say(UNDER_WAY);
   if (file.size > props.max_bytes) return say(`${file.name} is larger than ${props.max_bytes / 2 ** 20} MiB.`);
   await openWith(server.open_run({ record: await file.text() }));

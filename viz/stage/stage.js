@@ -13,7 +13,9 @@ function makeTile({ label, short, text, formula, rows, columns }, index) {
   tile.append(make("span", "bs-note"), make("span", "bs-brief"), make("span", "bs-bar"));
   explains(tile, () => {
     const { worked, facts } = view.value.tiles[index];
-    return [label, text, formula, worked, facts && factTable(columns, rows, facts)].filter(Boolean);
+    const table = facts && factTable(columns, rows, facts);
+    const sentence = presenting() && table ? "" : text; // a slide has room for one of them
+    return [label, sentence, formula, ...worked.split("\n"), table].filter(Boolean);
   });
   return tile;
 }

@@ -27,7 +27,7 @@ ROW_WORDS = {
     "running": "running",
     "eos": "ended · EOS",
     "length": "ended · length",
-    "stop": "ended · stop text",
+    "stop": "ended · stop string",
     "cancelled": "stopped",
     "error": "failed",
 }
@@ -252,15 +252,12 @@ def _waste_tile(waste: Waste, state: str, what: str, none: str, running: bool) -
 
 
 def _kv_tile(kv: KVBytes, running: bool) -> dict[str, Any]:
-    scale, unit = words.byte_scale(kv.total)
-    held = {"live": kv.live, "padding": kv.padding, "ended": kv.dead}
-    note = " · ".join(f"{name} {part / scale:.1f}" for name, part in held.items())
-    bar = [
-        [state, round(part / kv.total, 3) if kv.total else 0]
-        for state, part in zip(("active", "padded", "idle"), held.values(), strict=True)
-    ]
+    cache = words.cache(kv)
+    note = " · ".join(f"{name} {part}" for name, part in cache.parts.items())
+    held = {"active": kv.live, "padded": kv.padding, "idle": kv.dead}
+    bar = [[state, round(part / kv.total, 3) if kv.total else 0] for state, part in held.items()]
     brief = "now" if running else "at the end"
-    return _tile(f"{kv.total / scale:.1f}", unit, note, brief, bar)
+    return _tile(cache.total, cache.unit, note, brief, bar)
 
 
 def _escape(text: str) -> str:

@@ -18,8 +18,9 @@ os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", str(10**9))
 import argparse
 import itertools
 import json
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, Literal, TypedDict
 
@@ -51,8 +52,8 @@ from viz.export import Theme, export_text
 from viz.page.demo import Demo
 from viz.page.endpoint import add_endpoint
 from viz.page.forecast import forecast_sentence
-from viz.page.form import Form, build_form, run_outputs
-from viz.page.notice import notice
+from viz.page.form import INTO_SIGHT, Form, build_form, run_outputs
+from viz.page.notice import MENDED, notice
 from viz.page.refusal import one_sentence, sentence
 from viz.page.title import TitleLine
 from viz.page.waiting import place_in_line
@@ -70,8 +71,9 @@ ExportFormat = Literal["svg", "html", "json", "csv", "trace"]
 class Page:
     """What the page's events do."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, is_heard: Callable[[str], bool]) -> None:
         self.host = host
+        self._is_heard = is_heard
         self._loads = LatestOnly()
 
     def load(self, request: gr.Request, model: str) -> Iterator[dict[str, str]]:
@@ -108,6 +110,8 @@ class Page:
                 model=model,
                 **PageSettings(*settings).asked(),
             ):
+                if not self._is_heard(request.session_hash):
+                    return
                 if isinstance(frame, Run):
                     text = None if writer else self._notes(model)
                     writer = writer or StageWriter(frame, key=key)
@@ -120,7 +124,7 @@ class Page:
                         waited=frame.seconds,
                         run_seconds=self.host.limits.run_seconds,
                     )
-                    yield run_outputs(text=place, busy=True)
+                    yield run_outputs(text=place, busy=True, doing="Waiting…")
                 elif frame is None:
                     yield run_outputs(text="Stopped.", busy=False)
                 else:
@@ -191,14 +195,19 @@ class Page:
         except RequestError as error:
             return notice(str(error), "error")
         prompts, budgets = zip(*found, strict=True)
-        said = notice(f"{plural(len(found), 'prompt')} from {shown_name(name)}.")
-        return {"prompts": editor_value(prompts, budgets), **said}
+        said = f"{plural(len(found), 'prompt')} from {shown_name(name)}"
+        if PageSettings.of_prompts(prompts, self.host.limits).chat_template:
+            said += "; the settings are those for chat"
+        return {"prompts": editor_value(prompts, budgets), **notice(f"{said}.")}
 
     def forecast(self, prompts: object, model: str, *settings: Any) -> dict[str, str]:
-        """What such a run will need of the device's memory, or why it can't be. Nothing as long as
-        the form is not filled in or the model not loaded, which is said elsewhere."""
+        """What such a run will need of the device's memory, or why it can't be: a hint where the
+        form is to be mended. Nothing while a prompt is still empty, or the model not loaded, which
+        is said elsewhere."""
         try:
             texts, budgets = prompts_and_budgets(prompts)
+            if not all(text.strip() for text in texts):
+                return notice()
             order = make_order(
                 self.host.limits,
                 prompts=texts,
@@ -206,8 +215,8 @@ class Page:
                 model=model,
                 **PageSettings(*settings).asked(),
             )
-        except RequestError:
-            return notice()
+        except RequestError as error:
+            return notice(str(error), "hint")
         try:
             found = self.host.forecast(order)
         except Exception as error:
@@ -219,6 +228,7 @@ class Page:
                 kv_bytes=found.kv_bytes,
                 rows=found.rows,
                 columns=found.columns,
+                batches=math.ceil(len(order.requests) / order.batch_size),
                 free_bytes=found.free_bytes,
             )
         )
@@ -243,8 +253,9 @@ class Update(TypedDict):
 class Endpoints:
     """What scripts call by name, for example through gradio_client."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, is_heard: Callable[[str], bool]) -> None:
         self.host = host
+        self._is_heard = is_heard
 
     def run(
         self,
@@ -306,6 +317,8 @@ class Endpoints:
                 min_new_tokens=min_new_tokens,
                 stop=() if stop is None else stop,
             ):
+                if not self._is_heard(request.session_hash):
+                    return
                 if isinstance(frame, Run) and frame.status != "running":
                     yield asdict(frame)
                 elif isinstance(frame, Run):
@@ -340,15 +353,16 @@ def build_demo(
 ) -> Demo:
     """The page over the models of a shelf."""
     host = Host(shelf, limits or Limits(), log_prompts=log_prompts)
-    page, endpoints = Page(host), Endpoints(host)
-    prompts, *settings, _ = page.fill_in(PRESETS[0])
-    with Demo(
+    demo = Demo(
         runs=host.limits.runs,
         title="Batchscope",
         fill_width=True,
         analytics_enabled=False,
         delete_cache=(3600, 86400),
-    ) as demo:
+    )
+    page, endpoints = Page(host, demo.is_heard), Endpoints(host, demo.is_heard)
+    prompts, *settings, _ = page.fill_in(PRESETS[0])
+    with demo:
         # Before the page's own events, which may not take their names.
         add_endpoint(endpoints.run, concurrency_limit=None)
         add_endpoint(endpoints.stop, queue=False)
@@ -422,7 +436,10 @@ def _connect(page: Page, demo: Demo, form: Form, stage: Stage, story: Story, tab
         api_name="load",
         **streams,
     ).then(api_name="forecast_after_load", **to_forecast)
-    editor.changed(api_name="forecast", **to_forecast)
+    editor.changed(api_name="forecast", **to_forecast).success(
+        None, inputs=[form.forecast, form.notice], outputs=[form.notice], js=MENDED, **at_once
+    )
+    form.more.expand(None, js=INTO_SIGHT, **at_once)
 
     filled_in = [editor, *settings, form.notice]
     for button, preset in zip(form.presets, PRESETS, strict=True):

@@ -98,7 +98,7 @@ class Stage:
 
     def set_prompts(self, prompts, budgets):
         """Replace the prompt list, which also sets template on, EOS ends rows, one batch."""
-        self.page.get_by_role("button", name="Paste many").click()
+        self.page.get_by_role("button", name="Paste or open").click()
         self.page.get_by_label("Prompts, one per line").fill("\n".join(prompts))
         with self.page.expect_response(lambda response: "/gradio_api/run/" in response.url):
             self.page.get_by_role("button", name="Replace all").click()

@@ -47,10 +47,10 @@ def test_axe_on_the_run_tab(url, open_page, stage_of, theme):
         page.locator(".bs-export summary").click()
         assert violations(page) == []
         page.keyboard.press("Escape")
-        page.get_by_role("button", name="Paste many").click()
+        page.get_by_role("button", name="Paste or open").click()
         page.get_by_role("button", name="Sampling, stops, padding side").click()
         assert violations(page) == []
-        page.get_by_role("button", name="Paste many").click()
+        page.get_by_role("button", name="Paste or open").click()
         stage.set_prompts([f"prompt {i}" for i in range(9)], [200] * 9)
         stage.run()
         stage.wait("view.steps > 3")

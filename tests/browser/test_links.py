@@ -73,7 +73,7 @@ def change_settings(page):
     page.get_by_label("Min-p (0: off)").fill("0.05")
     page.get_by_label("Repetition penalty (1: off)").fill("1.1")
     page.get_by_label("Seed").fill("123")
-    page.get_by_label("Least new tokens").fill("1")
+    page.get_by_label("Min new tokens (0: off)").fill("1")
     page.get_by_label("Stop strings").fill(STOPS)
     page.get_by_label("Stop strings").blur()
 
@@ -91,7 +91,7 @@ def expect_settings(page):
     expect(page.get_by_label("Min-p (0: off)")).to_have_value("0.05")
     expect(page.get_by_label("Repetition penalty (1: off)")).to_have_value("1.1")
     expect(page.get_by_label("Seed")).to_have_value("123")
-    expect(page.get_by_label("Least new tokens")).to_have_value("1")
+    expect(page.get_by_label("Min new tokens (0: off)")).to_have_value("1")
     expect(page.get_by_label("Stop strings")).to_have_value(STOPS)
 
 

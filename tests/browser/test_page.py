@@ -7,6 +7,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from engine import memory
+from engine.requests import DEFAULT_BUDGET
 from engine.turns import turns_on
 from tests.browser.conftest import ROWS
 from tests.browser.wire import Wire
@@ -50,7 +51,7 @@ def test_the_prompt_list_by_keyboard(url, open_page):
         for _ in range(4):
             page.get_by_label("Remove prompt 2").focus()
             page.keyboard.press("Enter")
-        page.get_by_role("button", name="Paste many").focus()
+        page.get_by_role("button", name="Paste or open").focus()
         page.keyboard.press("Enter")
         page.keyboard.insert_text("one\n\n  \ntwo\n")
         page.keyboard.press("Tab")
@@ -365,7 +366,7 @@ def test_a10_a21_stop_strings_and_the_least_length_reach_the_run(open_page, stag
         stage = stage_of(page)
         stage.set_prompts(["a", "b", "c"], [20, 8, 9])
         open_settings(page)
-        page.get_by_label("Least new tokens").fill("8")
+        page.get_by_label("Min new tokens (0: off)").fill("8")
         page.get_by_label("Min-p (0: off)").fill("0.1")
         page.get_by_label("Repetition penalty (1: off)").fill("1.2")
         page.get_by_label("Stop strings").fill("END\n\nnot\\nthere")
@@ -377,7 +378,7 @@ def test_a10_a21_stop_strings_and_the_least_length_reach_the_run(open_page, stag
             assert request["sampling"]["min_p"] == 0.1
             assert request["sampling"]["repetition_penalty"] == 1.2
         states = page.locator(".bs-state").all_inner_texts()
-        assert states[0].startswith("ended · stop text · ")
+        assert states[0].startswith("ended · stop string · ")
         assert states[1] == "ended · length · 8/8"
         assert int(states[2].split("· ")[-1].split("/")[0]) >= 8
 
@@ -387,7 +388,11 @@ def test_what_is_wrong_with_a_new_setting_is_one_sentence(url, open_page, stage_
         stage_of(page).set_prompts(["fine"], [3])
         open_settings(page)
         for label, typed, sentence in (
-            ("Least new tokens", "4", "at least 4 new tokens do not fit its token budget of 3."),
+            (
+                "Min new tokens (0: off)",
+                "4",
+                "at least 4 new tokens do not fit its token budget of 3.",
+            ),
             ("Min-p (0: off)", "7", "Min-p must be from 0 (off) to 1, not 7."),
             ("Repetition penalty (1: off)", "0", "The repetition penalty must be from 0.1 to 10"),
             ("Stop strings", "\n".join("123456789"), "9 stop strings: the limit is 8."),
@@ -402,19 +407,25 @@ def test_what_is_wrong_with_a_new_setting_is_one_sentence(url, open_page, stage_
 
 def test_prompts_are_opened_from_a_file(url, open_page, stage_of, tmp_path):
     files = {
-        "prompts.txt": ("one, 1\n\n<b>two</b>\n", ["9", "9"]),
-        "prompts.csv": ('prompt,max_new_tokens\n"one, 1",7\n<b>two</b>,\n', ["7", "9"]),
-        "P.JSONL": ('{"prompt": "one, 1", "max_new_tokens": 7}\n"<b>two</b>"', ["7", "9"]),
+        "prompts.txt": ("one, 1\n\n<b>two</b>\n", [str(DEFAULT_BUDGET)] * 2),
+        "prompts.csv": (
+            'prompt,max_new_tokens\n"one, 1",7\n<b>two</b>,\n',
+            ["7", str(DEFAULT_BUDGET)],
+        ),
+        "P.JSONL": (
+            '{"prompt": "one, 1", "max_new_tokens": 7}\n"<b>two</b>"',
+            ["7", str(DEFAULT_BUDGET)],
+        ),
     }
     with open_page(url) as page:
-        page.get_by_label("Token budget of prompt 4").fill("9")
+        page.get_by_label("Token budget of prompt 4").fill("9")  # no file's business
         for name, (content, budgets) in files.items():
             (tmp_path / name).write_text(content, encoding="utf-8")
-            page.get_by_role("button", name="Paste many").click()
+            page.get_by_role("button", name="Paste or open").click()
             with page.expect_file_chooser() as chooser:
                 page.get_by_role("button", name="From a file…").click()
             chooser.value.set_files(tmp_path / name)
-            page.get_by_role("status").get_by_text(f"2 prompts from {name}.").wait_for()
+            page.get_by_role("status").get_by_text(f"2 prompts from {name}; ").wait_for()
             assert prompts_of(page) == ["one, 1", "<b>two</b>"]
             assert budgets_of(page) == budgets
             expect(page.get_by_label("Batch size (slots)")).to_have_value("2")
@@ -446,7 +457,7 @@ def test_a_file_is_dropped_on_the_list_and_the_stage_leaves_it_alone(url, open_p
     with open_page(url) as page:
         shown = page.evaluate("document.querySelector('.bs-stage').batchscope.value.key")
         drop(page, "dropped.txt", "one\ntwo\nthree")
-        page.get_by_text("3 prompts from dropped.txt.").wait_for()
+        page.get_by_text("3 prompts from dropped.txt; ").wait_for()
         assert prompts_of(page) == ["one", "two", "three"]
         assert page.evaluate("document.querySelector('.bs-stage').batchscope.value.key") == shown
         assert page.locator(".bs-said").inner_text() == ""
@@ -486,18 +497,19 @@ def test_what_a_run_needs_is_said_before_it(url, open_page, stage_of):
     with open_page(url) as page:
         line = page.locator("#bs-forecast")
         needs = "Needs at most {} of KV cache ({} of up to {} tokens); "
+        largest = "3.6 kB of KV cache (1 row of up to 14 tokens in the largest of 2 batches); "
         stage_of(page).set_prompts(["ten tokens", "two"], [5, 7])
         expect(line).to_contain_text(needs.format("8.2 kB", "2 rows", 10 + 7 - 1))
-        expect(line).to_contain_text("B are free.")
+        expect(line).to_contain_text("B of memory are free.")
         assert line.locator("[role=alert], [role=status]").count() == 0
         page.get_by_label("Batch size (slots)").fill("1")
-        expect(line).to_contain_text(needs.format("3.6 kB", "1 row", 10 + 5 - 1))
+        expect(line).to_contain_text(largest)
         page.get_by_label("Prompt 1", exact=True).fill(" ")
         expect(line).to_have_text("")
         page.get_by_label("Prompt 1", exact=True).fill("x" * 5000)
         expect(line.get_by_role("alert")).to_contain_text("does not fit the model's context")
         page.get_by_label("Prompt 1", exact=True).fill("x")
-        expect(line).to_contain_text("(1 row of up to 9 tokens)")
+        expect(line).to_contain_text("(1 row of up to 9 tokens in the largest of 2 batches)")
 
 
 def test_a_run_that_does_not_fit_is_refused_in_red_before_it(
@@ -515,6 +527,71 @@ def test_a_run_that_does_not_fit_is_refused_in_red_before_it(
         page.get_by_role("button", name="Run", exact=True).click()
         expect(page.get_by_text(said)).to_have_count(2)
         assert slow.model.calls == []
+
+
+def test_an_error_goes_when_the_form_is_mended_and_hints_are_not_red(url, open_page, stage_of):
+    with open_page(url) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["fine", "also fine"], [3, 3])
+        page.get_by_label("Prompt 2", exact=True).fill("")
+        stage.run()
+        red = page.get_by_role("alert")
+        red.get_by_text("Prompt 2 is empty.").wait_for()
+        page.get_by_label("Token budget of prompt 1").fill("99999999")
+        page.get_by_label("Prompt 2", exact=True).fill("mended")
+        hint = page.locator("#bs-forecast").get_by_text("Prompt 1: the token budget is 99,999,999")
+        hint.wait_for()
+        assert hint.evaluate("node => getComputedStyle(node).color") == "rgb(89, 96, 108)"
+        expect(red.get_by_text("Prompt 2 is empty.")).to_be_visible()
+        page.get_by_label("Token budget of prompt 1").fill("3")
+        expect(page.locator("#bs-forecast")).to_contain_text("Needs at most")
+        expect(page.locator("#bs-notice")).to_have_text("")
+
+
+def test_on_a_phone_what_is_said_stands_by_run(url, open_page, stage_of):
+    with open_page(url, width=375, height=812) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["fine", "also fine"], [3, 3])
+        expect(page.locator("#bs-forecast")).to_contain_text("Needs at most")
+        page.get_by_label("Prompt 2", exact=True).fill("")
+        stage.run()
+        page.get_by_text("Prompt 2 is empty.").wait_for()
+        page.evaluate("scrollTo(0, 0)")
+        expect(page.get_by_text("Prompt 2 is empty.")).to_be_in_viewport(ratio=1)
+        expect(page.get_by_role("button", name="Run", exact=True)).to_be_in_viewport(ratio=1)
+        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        foot = page.locator("#bs-foot").bounding_box()
+        last = page.get_by_text("Sampling, stops, padding side").bounding_box()
+        assert last["y"] + last["height"] <= foot["y"]
+
+
+def test_run_stays_where_it_is_whatever_is_said(url, open_page, stage_of):
+    with open_page(url) as page:
+        stage = stage_of(page)
+        stage.set_prompts(["a", "b"], [9, 9])
+        expect(page.locator("#bs-forecast")).to_contain_text("Needs at most")
+        before = page.locator("#bs-run").bounding_box()
+        stage.run()
+        stage.wait_for_end()
+        expect(page.locator("#bs-notice")).to_contain_text("Note: ")
+        assert page.locator("#bs-run").bounding_box() == before
+
+
+def test_further_settings_come_into_sight_when_they_are_opened(url, open_page):
+    with open_page(url) as page:
+        expect(page.get_by_label("Temperature (0: greedy)")).to_be_hidden()
+        open_settings(page)
+        expect(page.get_by_label("Temperature (0: greedy)")).to_be_in_viewport(ratio=1)
+        order = page.locator("#bs-more label, #bs-more [data-testid=block-info]")
+        said = [text for text in order.all_inner_texts() if text.strip()]
+        assert "Padding side" in said[-3]
+
+
+def test_a_file_of_prompts_that_is_dropped_on_the_picture_is_told_where_to_go(url, open_page):
+    with open_page(url) as page:
+        drop(page, "P.CSV", "prompt\nHi\n", on=".bs-stage")
+        said = "P.CSV is a file of prompts: drop it on the list of prompts."
+        expect(page.locator(".bs-summary")).to_have_text(said)
 
 
 def test_typing_asks_for_a_forecast_once_it_pauses(url, open_page):

@@ -231,7 +231,7 @@ def test_an_open_panel_tells_the_figures_of_the_step_that_is_shown(
             now = until(told_all, k)
             lines = facts(now, measure(now)).get(key, "").split("\n")
             assert stage.evaluate(TABLE) == [
-                [name, *line.split("\t")]
+                [name, *filter(None, line.split("\t"))]
                 for name, line in zip(TILES[key].rows, lines, strict=False)
                 if line
             ]
@@ -246,7 +246,7 @@ def test_a10_a_row_that_ended_at_a_stop_string_says_so(url, open_page, stage_of,
         stage = stage_of(page)
         open_file(stage, tmp_path / "run.json")
         assert page.locator(".bs-state").all_inner_texts() == [
-            "ended · stop text · 7/10",
+            "ended · stop string · 7/10",
             "ended · length · 10/10",
         ]
         assert page.locator(".bs-text").first.inner_text() == "one "
@@ -261,7 +261,7 @@ def test_a10_a_row_that_ended_at_a_stop_string_says_so(url, open_page, stage_of,
         assert said == {
             3: ["Step 3, decode", f'token "e" (id {shown})'],
             5: ["Step 5, decode", f"token without text yet (id {held})"],
-            7: ["Step 7, decode", f"token that completes the stop text (id {last})"],
+            7: ["Step 7, decode", f"token that completes the stop string (id {last})"],
             8: ["Step 8, decode: idle, the row has ended", said[8][1]],
         }
 
@@ -403,7 +403,7 @@ def test_all_settings_of_an_opened_run_go_into_the_form(url, open_page, stage_of
             ("Min-p", "0.05"),
             ("Repetition penalty", "1.2"),
             ("Seed", "11"),
-            ("Least new tokens", "3"),
+            ("Min new tokens (0: off)", "3"),
             ("Stop strings", "END\na\\nb"),
         ):
             expect(page.get_by_label(label)).to_have_value(value)

@@ -136,3 +136,21 @@ def test_each_who_waits_knows_the_place_and_the_next_one_is_refused():
         assert refused.run_button["interactive"]
         gate.set()
         assert [list(seen)[-1].record.status for seen in frames] == ["done"] * 4
+
+
+@pytest.mark.parametrize("name", ["press_run", "run"])
+def test_a_run_that_nobody_hears_ends(monkeypatch, name):
+    monkeypatch.setattr("viz.page.demo.MOST_UNREAD", 3)
+    monkeypatch.setattr("engine.live.FRAME_SECONDS", 0.01)
+    lm = scripted_lm([HELLO], seconds=0.005)
+    with served(lm) as url:
+        silent = Visitor(url)
+        if name == "press_run":
+            silent.join(rows_of(["long"], 400), "scripted")
+        else:
+            settings = [1, False, False, 0, 1, 0, None, "left", 0, 1, 0, None]
+            silent.send(name, ["long"], 400, "scripted", *settings)
+        wait_for(lambda: len(lm.model.calls) > 0)
+        wait_for(lambda: len(turns_on("cpu")) == 0)
+        assert len(lm.model.calls) < 400
+        assert Visitor(url).run(rows_of(["again"], 5), "scripted")[-1].stage["status"] == "done"

@@ -168,7 +168,8 @@ async function openFile(file) {
   if (asked !== file) return; // another was asked for meanwhile
   const { prompts, text, kind } = answer;
   if (prompts) {
-    const budget = lastBudget();
+    // Not the last row's: the same file makes the same run, whatever stood in the list before.
+    const budget = props.default_budget;
     show(prompts.map((row) => ({ ...row, max_new_tokens: row.max_new_tokens ?? budget })));
     togglePaste(false);
     publish();
@@ -232,6 +233,7 @@ find("paste").addEventListener("click", () => togglePaste(box.hidden));
 find("paste-add").addEventListener("click", () => pastePrompts(false));
 find("paste-replace").addEventListener("click", () => pastePrompts(true));
 fileInput.accept = props.file_types.join();
+pasted.placeholder = `One prompt per line, or drop a file here: ${props.file_types.join(", ")}`;
 find("from-file").addEventListener("click", () => fileInput.click());
 fileInput.addEventListener("change", () => {
   openFile(fileInput.files[0]);

@@ -74,8 +74,8 @@ class PromptEditor(DataComponent):
     ) -> None:
         """`answer_link` answers a link's text with {"prompts": value, "text", "kind"}, or without
         "prompts" where there is only something to say; `answer_file` likewise the name and content
-        of a file of prompts, whose budgets may be None. The browser offers `file_types`, and sends
-        at most one byte more than `largest_file`."""
+        of a file of prompts, whose budgets may be None: the default one. The browser offers
+        `file_types`, and sends at most one byte more than `largest_file`."""
 
         def open_link(data: Any) -> dict[str, Any]:
             return answer_link(link_in(data))

@@ -23,6 +23,10 @@ def _refused(sentence: str) -> gr.Error:
     return gr.Error(sentence, visible=False, print_exception=False)
 
 
+MOST_UNREAD = 100
+"""Messages that wait for a visitor who is still there: ten seconds of a run."""
+
+
 def _refuse_file(_: object) -> None:
     raise _refused("This page takes no files.")
 
@@ -39,6 +43,11 @@ class Demo(gr.Blocks):
     def __init__(self, *, runs: int, **options: Any) -> None:
         super().__init__(**options)
         self._runs = runs
+
+    def is_heard(self, session: str) -> bool:
+        """Whether somebody takes what is streamed to this session."""
+        messages = self._queue.pending_messages_per_session.get(session)
+        return messages is None or messages.qsize() <= MOST_UNREAD
 
     async def preprocess_data(
         self, block_fn: Any, inputs: list[Any], *rest: Any, **options: Any

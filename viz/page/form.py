@@ -10,6 +10,11 @@ import gradio as gr
 from viz.editor.editor import PromptEditor
 from viz.page.notice import Notice, NoticeKind, notice
 
+INTO_SIGHT = """() => requestAnimationFrame(() =>
+  document.querySelector("#bs-more").scrollIntoView({ block: "nearest" }))
+"""
+"""JavaScript for the moment when the further settings are opened, below the edge of the column."""
+
 
 class Settings(NamedTuple):
     """A field each for what a run is asked to do besides its prompts and its model."""
@@ -35,6 +40,7 @@ class Form(NamedTuple):
     presets: list[gr.Button]
     model: gr.Dropdown
     settings: Settings
+    more: gr.Accordion
     forecast: Notice
     run: gr.Button
     stop: gr.Button
@@ -83,10 +89,9 @@ def build_form(
             with gr.Row(elem_id="bs-switches"):
                 chat_template = gr.Checkbox(first.chat_template, label="Chat template")
                 ignore_eos = gr.Checkbox(first.ignore_eos, label="Ignore EOS")
-            with gr.Accordion("Sampling, stops, padding side", open=False):
-                padding_side = gr.Radio(
-                    ["left", "right"], value=first.padding_side, label="Padding side"
-                )
+            with gr.Accordion(
+                "Sampling, stops, padding side", open=False, elem_id="bs-more"
+            ) as more:
                 temperature = _number(first.temperature, "Temperature (0: greedy)", step=0.1)
                 top_p = _number(first.top_p, "Top-p (1: off)", step=0.05)
                 top_k = _number(first.top_k, "Top-k (0: off)", step=1)
@@ -95,9 +100,9 @@ def build_form(
                     first.repetition_penalty, "Repetition penalty (1: off)", step=0.1
                 )
                 seed = gr.Textbox(
-                    first.seed, label="Seed", placeholder="drawn", elem_classes="bs-inline"
+                    first.seed, label="Seed", placeholder="random", elem_classes="bs-inline"
                 )
-                min_new_tokens = _number(first.min_new_tokens, "Least new tokens", step=1)
+                min_new_tokens = _number(first.min_new_tokens, "Min new tokens (0: off)", step=1)
                 stop_strings = gr.Textbox(
                     first.stop,
                     label="Stop strings",
@@ -106,11 +111,18 @@ def build_form(
                     max_lines=4,
                     elem_id="bs-stops",
                 )
-        forecast = Notice(quiet=True, elem_id="bs-forecast")
-        with gr.Row(elem_id="bs-buttons"):
-            run = gr.Button("Run", elem_id="bs-run", variant="primary", scale=2)
-            stop = gr.Button("Stop", elem_id="bs-stop", interactive=False)
-        line = Notice()
+                padding_side = gr.Radio(
+                    ["left", "right"],
+                    value=first.padding_side,
+                    label="Padding side",
+                    elem_classes="bs-inline",
+                )
+        with gr.Column(elem_id="bs-foot", scale=0):
+            forecast = Notice(quiet=True, elem_id="bs-forecast")
+            with gr.Row(elem_id="bs-buttons"):
+                run = gr.Button("Run", elem_id="bs-run", variant="primary", scale=2)
+                stop = gr.Button("Stop", elem_id="bs-stop", interactive=False)
+            line = Notice(elem_id="bs-notice")
     fields = Settings(
         batch_size=batch_size,
         chat_template=chat_template,
@@ -125,7 +137,7 @@ def build_form(
         min_new_tokens=min_new_tokens,
         stop=stop_strings,
     )
-    return Form(editor, preset_buttons, model, fields, forecast, run, stop, line)
+    return Form(editor, preset_buttons, model, fields, more, forecast, run, stop, line)
 
 
 def _number(value: float, label: str, *, step: float) -> gr.Number:
@@ -138,12 +150,14 @@ def run_outputs(
     text: str | None = None,
     kind: NoticeKind = "info",
     busy: bool | None = None,
+    doing: str = "Running…",
 ) -> list[Any]:
-    """Values for stage, notice, Run and Stop; what is not given stays as it is."""
+    """Values for stage, notice, Run and Stop; what is not given stays as it is. `doing` stands on
+    Run while it is `busy`."""
     skip = gr.skip()
     return [
         skip if stage is None else stage,
         skip if text is None else notice(text, kind),
-        skip if busy is None else gr.Button("Running…" if busy else "Run", interactive=not busy),
+        skip if busy is None else gr.Button(doing if busy else "Run", interactive=not busy),
         skip if busy is None else gr.Button(interactive=busy),
     ]

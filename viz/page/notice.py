@@ -7,7 +7,16 @@ from typing import Any, Literal
 
 from viz.assets import DataComponent
 
-NoticeKind = Literal["info", "error"]
+NoticeKind = Literal["info", "hint", "error"]
+"""A hint is what is still wrong with a form that is being filled in: it looks like an info."""
+
+MENDED = """(forecast, notice) =>
+  forecast.kind === "info" && forecast.text && notice.kind === "error"
+    ? { text: "", kind: "info" }
+    : notice
+"""
+"""JavaScript for a change of the form: the forecast for it and the notice -> the notice, without
+the error that held for the form as it was."""
 
 
 def notice(text: str = "", kind: NoticeKind = "info") -> dict[str, str]:

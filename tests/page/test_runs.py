@@ -1,6 +1,7 @@
 """The page's run over HTTP: frames, refusals, failures, Stop, leaving, and the queue."""
 
 import itertools
+import logging
 import threading
 
 import gradio as gr
@@ -241,7 +242,10 @@ def test_a_lent_gpu_that_is_refused_is_said_in_its_own_words(monkeypatch, slow, 
         assert visitor.run(rows_of(["Hi"], 5), "scripted")[-1].stage["status"] == "done"
 
 
-def test_a_failure_that_is_no_text_is_said_all_the_same():
+def test_a_failure_that_is_no_text_is_said_all_the_same(caplog):
+    # What pytest captures of a log must be text, to be told by one process to another.
+    caplog.set_level(logging.CRITICAL + 1, logger="batchscope.engine")
+
     def fail(column):
         raise RuntimeError("\ud800 <i>odd</i>")
 

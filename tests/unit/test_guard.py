@@ -1,12 +1,19 @@
 """The doors of the app: which are open, and how much may come in."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from viz.assets import PLOTLY_JS
 from viz.page.guard import HEADERS, LARGEST_BODY, LARGEST_HEADERS, Guard
 from viz.page.waiting import place_in_line
+
+
+def in_a_loop_of_its_own(coroutine):
+    """Playwright keeps a loop running in this thread as long as there is a browser."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, coroutine).result()
 
 
 def visit(path="/", *, chunks=(b"",), headers=(), answers_first=False):
@@ -40,7 +47,7 @@ def visit(path="/", *, chunks=(b"",), headers=(), answers_first=False):
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": path, "headers": list(headers)}
-    asyncio.run(Guard(app)(scope, receive, send))
+    in_a_loop_of_its_own(Guard(app)(scope, receive, send))
     start, *bodies = sent
     told = {name.decode(): value.decode() for name, value in start["headers"]}
     return (start["status"], told, b"".join(body["body"] for body in bodies).decode()), received
@@ -145,7 +152,7 @@ def test_what_the_app_fails_on_is_logged_by_kind_and_place_without_its_text(capl
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/x", "headers": []}
-    asyncio.run(Guard(app)(scope, None, send))
+    in_a_loop_of_its_own(Guard(app)(scope, None, send))
     assert sent[0]["status"] == 400
     warning, debug = caplog.records
     line = app.__code__.co_firstlineno + 1

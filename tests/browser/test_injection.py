@@ -294,10 +294,13 @@ def test_b8_as_what_is_wrong(watch, usual, lm, kind):
     expect_usual(watch, usual)
 
     texts = [text[:MAX_STOP_CHARACTERS] for text in filed(kind)][:MAX_STOPS]
-    for text in filed(kind):
-        follow(watch, prompts=["x"], max_new_tokens=5, chat_template=False, model=text)
+    for number, text in enumerate(filed(kind)):
+        order = {"max_new_tokens": 5, "chat_template": False, "model": text, "seed": number}
+        follow(watch, prompts=["x"], **order)
         said = f"The link names the model {text!r:.60}, which is not offered here: "
         watch.wait_for_texts(".bs-editor-said", [f"{said}{lm.name} is chosen."])
+        # Settings come after the prompts, and those of two links could overtake each other.
+        expect(watch.page.get_by_label("Seed")).to_have_value(str(number))
     follow(watch, prompts=["y"], max_new_tokens=5, chat_template=False, stop=texts)
     watch.wait_for_texts("#bs-stops textarea", [typed(stop_text(texts))])
     expect_usual(watch, usual)

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,6 +15,7 @@ import pytest
 import viz.export
 from engine import runfile
 from engine.errors import BatchscopeError
+from tests.unit.pages import Reader
 from tests.unit.paper import WORKED, cut
 from viz import png as png_file
 from viz.__main__ import main
@@ -30,33 +30,6 @@ def size_of(data):
     """Width and height that a PNG says it has."""
     assert data.startswith(PNG_START)
     return tuple(int.from_bytes(data[at : at + 4]) for at in (16, 20))
-
-
-class Reader(HTMLParser):
-    """The elements of a page, and what stands in its scripts."""
-
-    def __init__(self):
-        super().__init__()
-        self.elements, self.scripts, self.inside = [], [], ""
-
-    def handle_starttag(self, tag, attributes):
-        self.elements.append((tag, dict(attributes)))
-        self.inside = tag
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_data(self, data):
-        if self.inside == "script":
-            self.scripts[-1] += data
-
-    def handle_endtag(self, tag):
-        self.inside = ""
-
-
-def read_page(html):
-    reader = Reader()
-    reader.feed(html)
-    return reader
 
 
 @pytest.fixture
@@ -95,7 +68,7 @@ def test_each_text_is_what_its_name_says():
     assert ElementTree.fromstring(export_text(WORKED, "svg")).get("width") == "1920"
     assert len(list(csv.DictReader(io.StringIO(export_text(WORKED, "csv"), newline="")))) == 30
     assert json.loads(export_text(WORKED, "trace"))["traceEvents"]
-    assert read_page(export_text(WORKED, "html")).elements[0] == ("html", {"lang": "en"})
+    assert Reader(export_text(WORKED, "html")).elements[0] == ("html", {"lang": "en"})
 
 
 @pytest.mark.parametrize("format", TEXTS)
@@ -113,7 +86,7 @@ def test_formats_have_different_file_names_and_a_media_type():
 def test_the_theme_changes_the_pictures():
     assert export_text(WORKED, "svg", theme="light") != export_text(WORKED, "svg", theme="dark")
     bodies = [
-        dict(read_page(export_text(WORKED, "html", theme=theme)).elements)["body"]["class"]
+        dict(Reader(export_text(WORKED, "html", theme=theme)).elements)["body"]["class"]
         for theme in ("light", "dark")
     ]
     assert bodies == ["", "dark"]

@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import unicodedata
-from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
@@ -24,6 +23,7 @@ from engine.shelf import ModelShelf
 from engine.static import StaticBatchEngine
 from tests.injection import CORPUS, IDS, TEXTS, byte_ids, emitted, is_unicode, saved_run
 from tests.tiny import EOS, scripted_lm
+from tests.unit.pages import Reader
 from viz.__main__ import main as run_viz
 from viz.export import FORMATS, export_text, file_name
 from viz.offline.offline import script_json
@@ -60,33 +60,6 @@ def reads_strictly(text):
         raise AssertionError(f"{name} is no number")
 
     return json.loads(text, parse_constant=refuse)
-
-
-class Reader(HTMLParser):
-    """The elements of a page with their attributes, and what stands in its scripts."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.elements, self.scripts, self.inside = [], [], ""
-        self.feed(html)
-
-    def handle_starttag(self, tag, attributes):
-        self.elements.append((tag, dict(attributes)))
-        self.inside = tag
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_data(self, data):
-        if self.inside == "script":
-            self.scripts[-1] += data
-
-    def handle_endtag(self, tag):
-        self.inside = ""
-
-    @property
-    def outline(self):
-        """The elements and the names of their attributes, in order."""
-        return [(tag, sorted(attributes)) for tag, attributes in self.elements]
 
 
 def test_the_corpus_is_large_and_names_each_text_once():

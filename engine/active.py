@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from engine.batching import pad
-from engine.clock import DeviceClock
+from engine.clock import DeviceClock, HostCopy, to_device
+from engine.decode import Decoder
 from engine.errors import RunError
-from engine.kv import kv_bytes
+from engine.kv import Extent, column_bytes_by_extent, kv_bytes
 from engine.masks import attention_mask
 from engine.models import LanguageModel
 from engine.row import ActiveRow
@@ -18,16 +21,29 @@ from engine.run import Batch, End, KVBytes, Request
 from engine.sampling import Sampler
 
 
+@dataclass(frozen=True)
+class Launched:
+    """A forward and its sampling, given to the device: what comes of it, and what the cache holds
+    after it."""
+
+    tokens: Tensor
+    on_host: HostCopy
+    clock: DeviceClock
+    held: Counter[Extent]
+
+
 class ActiveBatch:
     """The rows of one batch on the device; `step` runs one forward for all of them.
 
     Rows that end stay: they are fed pads and hold their place until the last row ends. `tokens`,
     `pieces` and `ends` are those of the newest forward, one per row, as in a Step.
+
+    A device that works by itself is given the next decode step before the tokens of this one are
+    read, so that it never waits for the host. What a row does after its end is the same to all
+    others, so a step that turns out to be one too many changes nothing.
     """
 
     def __init__(self, lm: LanguageModel, batch: Batch, requests: Sequence[Request]) -> None:
-        padded = pad(batch.prompt_ids, pad_id=lm.pad_id, side=batch.padding_side, device=lm.device)
-        budget = max(request.max_new_tokens for request in requests)
         self.batch = batch
         self.forwards = 0
         self.tokens: list[int | None] = []
@@ -35,15 +51,14 @@ class ActiveBatch:
         self.ends: list[End | None] = []
         self._lm = lm
         self._rows = [ActiveRow(request, lm.tokenizer, lm.end_ids) for request in requests]
-        self._cache = lm.new_cache()
-        self._clock = DeviceClock(lm.device)
-        self._sample = Sampler(requests, batch.prompt_ids, end_ids=lm.end_ids, device=lm.device)
-        self._real = torch.cat([padded.real, padded.real.new_ones(len(requests), budget)], dim=1)
-        self._input_ids = padded.input_ids
-        self._position_ids = padded.position_ids
-        self._last = padded.last
         self._running = self._worked_for = [True] * len(requests)
-        self._running_on_device = torch.tensor(self._running, device=lm.device)
+        self._budget = max(request.max_new_tokens for request in requests)
+        self._sample = Sampler(requests, batch.prompt_ids, end_ids=lm.end_ids, device=lm.device)
+        self._cache = lm.new_cache()
+        self._decoder: Decoder | None = None
+        self._launched = 0
+        self._newest: Launched | None = None
+        self._ahead: Launched | None = None
 
     @property
     def running(self) -> bool:
@@ -52,23 +67,20 @@ class ActiveBatch:
     @torch.inference_mode()
     def step(self) -> None:
         """One forward, prefill at first, then decode: the next token of every row that runs."""
+        self._newest = self._ahead or self._launch()
+        self._ahead = self._launch() if self._may_run_ahead else None
         self.forwards += 1
-        self._clock.start()
-        logits = self._forward()
-        tokens = self._sample(logits, self.forwards)
-        self._clock.stop()
-        self.tokens = self._read(tokens, logits)
+        self._read(self._newest)
         self._end_rows()
-        self._feed(tokens)
 
     @property
     def device_seconds(self) -> float | None:
         """What the newest forward and its sampling took on a CUDA device."""
-        return self._clock.seconds
+        return self._newest.clock.seconds if self._newest else None
 
     def kv_bytes(self) -> KVBytes:
         """What the cache holds after the forward; a row that ended in it was still worked for."""
-        return kv_bytes(self._cache, self.batch, self._worked_for)
+        return kv_bytes(self._newest.held, self.batch, self._worked_for)
 
     def unread(self) -> list[str]:
         """What rows that run have held back of their texts, once nothing more will come."""
@@ -77,26 +89,44 @@ class ActiveBatch:
             for row, running in zip(self._rows, self._running, strict=True)
         ]
 
-    def _forward(self) -> Tensor:
-        seen = self.batch.padded_length + self.forwards - 1
-        mask = attention_mask(
-            self._lm.model,
-            self._cache,
-            self._real[:, :seen],
-            queries=self._input_ids.shape[1],
-        )
-        return self._lm.forward(
-            self._input_ids,
-            mask=mask,
-            position_ids=self._position_ids,
-            cache=self._cache,
-            last=self._last,
-        )
+    @property
+    def _may_run_ahead(self) -> bool:
+        """Not after the prefill: the first tokens shall not wait for a second launch."""
+        return self._lm.runs_ahead and 1 < self._launched < self._budget
 
-    def _read(self, tokens: Tensor, logits: Tensor) -> list[int | None]:
-        """The one host read of a step: the tokens, and whether their logits were numbers."""
+    def _launch(self) -> Launched:
+        self._launched += 1
+        clock = DeviceClock(self._lm.device)
+        logits = self._prefill() if self._newest is None else self._decode()
+        tokens = self._sample(logits, self._launched)
         finite = logits.amax(-1).isfinite()
-        on_host, is_finite = torch.stack([tokens, finite.to(tokens.dtype)]).tolist()
+        clock.stop()
+        on_host = HostCopy(torch.stack([tokens, finite.to(tokens.dtype)]))
+        return Launched(tokens, on_host, clock, column_bytes_by_extent(self._cache))
+
+    def _prefill(self) -> Tensor:
+        lm, batch = self._lm, self.batch
+        padded = pad(batch.prompt_ids, pad_id=lm.pad_id, side=batch.padding_side, device=lm.device)
+        width = batch.padded_length
+        logits = lm.forward(
+            padded.input_ids,
+            mask=attention_mask(lm.model, self._cache, padded.real, queries=width),
+            position_ids=padded.position_ids,
+            cache=self._cache,
+            last=padded.last,
+        )
+        if self._budget > 1:
+            # The last token is not fed again, so it takes no column.
+            columns = width + self._budget - 1
+            self._decoder = Decoder(lm, self._cache, padded.real, columns=columns)
+        return logits
+
+    def _decode(self) -> Tensor:
+        return self._decoder.step(self._newest.tokens)
+
+    def _read(self, launched: Launched) -> None:
+        """The one host read of a step: the tokens, and whether their logits were numbers."""
+        on_host, is_finite = launched.on_host.read()
         for slot, request in enumerate(self.batch.requests):
             if self._running[slot] and not is_finite[slot]:
                 info = self._lm.info
@@ -104,7 +134,7 @@ class ActiveBatch:
                     f"Row {slot + 1} (prompt {request + 1}) produced NaN logits "
                     f"({info.dtype}, {info.attention} attention)."
                 )
-        return [
+        self.tokens = [
             token if running else None
             for token, running in zip(on_host, self._running, strict=True)
         ]
@@ -116,16 +146,5 @@ class ActiveBatch:
         self.ends = [None if token is None else row.end for row, token in taken]
         if any(self.ends):
             self._running = [row.end is None for row in self._rows]
-            self._running_on_device = torch.tensor(self._running, device=self._lm.device)
-
-    def _feed(self, tokens: Tensor) -> None:
-        """Prepare the next forward. An ended row is fed pads and keeps its last position: going
-        on counting could leave the model's position table."""
-        if self.forwards == 1:
-            lengths = torch.tensor(self.batch.prompt_lengths, device=self._lm.device)
-            self._position_ids = lengths[:, None]
-            self._last = [0] * len(self._rows)
-        else:
-            self._position_ids = self._position_ids + self._running_on_device[:, None]
-        fed = torch.where(self._running_on_device, tokens, self._lm.pad_id)
-        self._input_ids = fed[:, None]
+            if self._decoder:
+                self._decoder.end_rows(to_device(self._running, self._lm.device))

@@ -34,8 +34,7 @@ def attention_mask(
     Ready 4-D masks, because transformers reads a 2-D mask back to the host on every forward.
     Kernels that take no 4-D mask get the 2-D one.
     """
-    attention = model.config._attn_implementation
-    if attention not in ("sdpa", "eager"):
+    if not takes_ready_masks(model):
         return real.long()
     seen_before = real.shape[1] - queries
     windows = {sliding_window(layer) for layer in filter(holds_keys, cache.layers)} or {None}
@@ -43,12 +42,27 @@ def attention_mask(
     for window in windows:
         kept_from = 0 if window is None else max(seen_before - window + 1, 0)
         mask = visible_keys(real, queries=queries, key_start=kept_from, window=window)
-        if attention == "eager":
+        if model.config._attn_implementation == "eager":
             mask = torch.zeros_like(mask, dtype=model.dtype).masked_fill_(
                 ~mask, torch.finfo(model.dtype).min
             )
-        masks["full_attention" if window is None else "sliding_attention"] = mask
-    return masks if len(masks) > 1 else masks.popitem()[1]
+        masks[window] = mask
+    return by_kind(masks)
+
+
+def takes_ready_masks(model: PreTrainedModel) -> bool:
+    """Whether the model's attention kernel takes 4-D masks."""
+    return model.config._attn_implementation in ("sdpa", "eager")
+
+
+def by_kind(masks: dict[int | None, Tensor]) -> Tensor | dict[str, Tensor]:
+    """Masks by window as models take them: by name where there are two kinds."""
+    if len(masks) == 1:
+        return next(iter(masks.values()))
+    return {
+        "full_attention" if window is None else "sliding_attention": mask
+        for window, mask in masks.items()
+    }
 
 
 def holds_keys(layer: object) -> bool:

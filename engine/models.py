@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import transformers
@@ -24,11 +24,12 @@ from transformers import (
 
 from engine.batchable import has_window, reason_against
 from engine.errors import ModelError, first_line
+from engine.graphs import Graphs, reason_against_rounding
 from engine.interrupt import decoder_layers
 from engine.live import ON_ZERO_GPU
 from engine.presets import DEFAULT_MODEL
 from engine.run import ModelInfo
-from engine.selfcheck import check_rows
+from engine.selfcheck import check_rows, try_step
 from engine.sources import find_files
 from engine.weights import OnProgress, ignore_progress, read_config, read_files
 
@@ -47,6 +48,8 @@ class LanguageModel:
     tokenizer: PreTrainedTokenizerBase
     name: str
     revision: str | None = None
+    compiled: bool = False
+    """Whether decode steps go through torch.compile; see `compiled`."""
 
     def __post_init__(self) -> None:
         _loaded[id(self)] = self
@@ -157,6 +160,27 @@ class LanguageModel:
             kv_bytes_per_token=kv_bytes_per_token(self),
         )
 
+    @cached_property
+    def graphs(self) -> Graphs:
+        return Graphs(self)
+
+    @property
+    def rounds_columns(self) -> bool:
+        """Whether a decode step attends to a round number of places, so that it serves many."""
+        return self.compiled or self.graphs.reason is None
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether a step is launched before the tokens of the one before it are read: where a
+        device works while the host does something else."""
+        return self.device.type == "cuda"
+
+    @property
+    def decode_path(self) -> str:
+        """How decode steps are run, in words."""
+        path = "compiled" if self.compiled else "eager"
+        return f"{path}, CUDA graphs" if self.graphs.reason is None else path
+
     def new_cache(self) -> Cache:
         return DynamicCache(config=self.model.config)
 
@@ -178,7 +202,40 @@ class LanguageModel:
         # The last column is asked for by count: a tensor is copied to the device, which waits.
         only_last = columns == [input_ids.shape[1] - 1]
         keep = 1 if only_last else torch.tensor(columns, device=self.device)
-        logits = self.model(
+        logits = self._logits(self.model, input_ids, mask, position_ids, cache, keep=keep)
+        if len(columns) == 1:
+            return logits[:, 0 if self.keeps_logits else columns[0]]
+        picked = [columns.index(column) if self.keeps_logits else column for column in last]
+        return logits[torch.arange(len(last), device=self.device), picked]
+
+    def decode(
+        self,
+        input_ids: Tensor,
+        *,
+        mask: Tensor | dict[str, Tensor],
+        position_ids: Tensor,
+        cache: Cache,
+    ) -> Tensor:
+        """One forward of a token (B, 1) per row -> (B, V) logits."""
+        forward = self._compiled_forward if self.compiled else self.model
+        return self._logits(forward, input_ids, mask, position_ids, cache, keep=1)[:, -1]
+
+    def check_batchable(self) -> None:
+        """Refuse a model whose rows would not equal their solo runs. Raises ModelError."""
+        if reason := reason_against(self.model):
+            raise ModelError(f"{self.name} can't be batched: {reason}.")
+
+    def _logits(
+        self,
+        forward: Callable[..., Any],
+        input_ids: Tensor,
+        mask: Tensor | dict[str, Tensor],
+        position_ids: Tensor,
+        cache: Cache,
+        *,
+        keep: int | Tensor,
+    ) -> Tensor:
+        return forward(
             input_ids=input_ids,
             attention_mask=mask,
             position_ids=position_ids,
@@ -186,15 +243,13 @@ class LanguageModel:
             **{self._cache_argument: cache},
             **({"logits_to_keep": keep} if self.keeps_logits else {}),
         ).logits
-        if len(columns) == 1:
-            return logits[:, 0 if self.keeps_logits else columns[0]]
-        picked = [columns.index(column) if self.keeps_logits else column for column in last]
-        return logits[torch.arange(len(last), device=self.device), picked]
 
-    def check_batchable(self) -> None:
-        """Refuse a model whose rows would not equal their solo runs. Raises ModelError."""
-        if reason := reason_against(self.model):
-            raise ModelError(f"{self.name} can't be batched: {reason}.")
+    @cached_property
+    def _compiled_forward(self) -> Callable[..., Any]:
+        """For any number of rows and places. Frozen, weights are constants to the compiler: those
+        that are multiplied with the same states are fused into one product (on a CPU)."""
+        options = {"freezing": True} if self.device.type == "cpu" else None
+        return torch.compile(self.model, dynamic=True, options=options)
 
     @property
     def _text_config(self) -> PretrainedConfig:
@@ -231,14 +286,15 @@ def load_model(
     *,
     device: Device = "auto",
     dtype: Dtype = "auto",
+    compile: bool = False,
     on_progress: OnProgress = ignore_progress,
 ) -> LanguageModel:
     """Load the embedded default, a hub id, a local folder or a local .gguf file.
 
     device "auto" is CUDA where there is some, else the CPU. dtype "auto" is bfloat16 on CUDA and
     on CPUs with native bfloat16, else float32. Only safetensors and GGUF weights are read, and no
-    code from the hub is run. A model whose rows differ from their solo runs is refused. Raises
-    ModelError with one sentence.
+    code from the hub is run. A model whose rows differ from their solo runs is refused. `compile`
+    has decode steps compiled, which takes minutes. Raises ModelError with one sentence.
     """
     target = pick_device(device)
     weights = pick_dtype(dtype, target)
@@ -252,7 +308,23 @@ def load_model(
         loaded.check_batchable()
         if not ON_ZERO_GPU:  # where a load has no device to run on
             check_rows(loaded)
+        if compile:
+            on_progress(f"Compiling {name}: it takes a minute or two", None)
+            loaded = compiled(loaded)
     return loaded
+
+
+def compiled(lm: LanguageModel) -> LanguageModel:
+    """The model with its decode steps compiled, for one row and for any other number of them.
+    Raises ModelError where they can't be."""
+    if ON_ZERO_GPU:
+        raise ModelError("There is nothing to compile for on ZeroGPU: leave out --compile.")
+    if reason := reason_against_rounding(lm):
+        raise ModelError(f"{lm.name} can't be compiled: {reason}.")
+    lm = replace(lm, compiled=True)
+    for rows in (1, 2):
+        try_step(lm, rows=rows)
+    return lm
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.batching import pad
+from engine.decode import Decoder
 from engine.errors import ModelError
 from engine.masks import attention_mask
 from engine.run import PaddingSide
@@ -38,7 +39,7 @@ BLOCKED = -1e4
 def check_rows(lm: LanguageModel) -> None:
     """Raise ModelError if a short row beside a long one gets other logits than the model gives
     it alone, without cache, mask and positions, for a prefill and a decode step."""
-    tolerance = TOLERANCE.get(lm.model.dtype, ROUNDED_TOLERANCE)
+    tolerance = tolerance_of(lm)
     prompts = [probe_ids(lm, SHORT + 1), probe_ids(lm, LONG + 1)]
     sides = ("left",) if lm.has_sliding_window else get_args(PaddingSide)
     with torch.inference_mode(), narrow_windows(lm):
@@ -52,6 +53,30 @@ def check_rows(lm: LanguageModel) -> None:
                     f"{lm.name} can't be batched: its rows differ from their solo runs "
                     f"({side} padding, {apart:.0%} of the logits' spread)."
                 )
+
+
+def tolerance_of(lm: LanguageModel) -> float:
+    """Which distance is rounding."""
+    return TOLERANCE.get(lm.model.dtype, ROUNDED_TOLERANCE)
+
+
+def rounding_distance(lm: LanguageModel) -> float:
+    """How far the logits of a decode step move if it attends to a round number of places, of which
+    most hold nothing and are masked."""
+    prompts = [probe_ids(lm, SHORT + 1), probe_ids(lm, LONG + 1)]
+    with torch.inference_mode():
+        exact, rounded = (
+            logits_in_batch(lm, prompts, "left", rounded=rounded)[:, -1]
+            for rounded in (False, True)
+        )
+    return distance(rounded, exact)
+
+
+@torch.inference_mode()
+def try_step(lm: LanguageModel, *, rows: int) -> None:
+    """Run a decode step of so many rows, as a batch of the engine does."""
+    prompts = [probe_ids(lm, SHORT + 1)] * rows
+    logits_in_batch(lm, prompts, "left", rounded=lm.rounds_columns)
 
 
 def probe_ids(lm: LanguageModel, count: int) -> list[int]:
@@ -68,10 +93,14 @@ def logits_alone(lm: LanguageModel, ids: Sequence[int]) -> Tensor:
 
 
 def logits_in_batch(
-    lm: LanguageModel, prompts: Sequence[Sequence[int]], side: PaddingSide
+    lm: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    side: PaddingSide,
+    *,
+    rounded: bool = False,
 ) -> Tensor:
     """(B, 2, V): the same columns as the engine gets them, the last of each row by decoding."""
-    given, fed = [ids[:-1] for ids in prompts], [ids[-1:] for ids in prompts]
+    given, fed = [ids[:-1] for ids in prompts], [ids[-1] for ids in prompts]
     padded = pad(given, pad_id=lm.pad_id, side=side, device=lm.device)
     real, cache = padded.real, lm.new_cache()
     prefill = lm.forward(
@@ -81,14 +110,9 @@ def logits_in_batch(
         cache=cache,
         last=padded.last,
     )
-    real = torch.cat([real, real.new_ones(len(prompts), 1)], dim=1)
-    decode = lm.forward(
-        torch.tensor(fed, device=lm.device),
-        mask=attention_mask(lm.model, cache, real, queries=1),
-        position_ids=torch.tensor([[len(ids)] for ids in given], device=lm.device),
-        cache=cache,
-        last=[0] * len(prompts),
-    )
+    # Long enough that a round number of columns is more than are filled.
+    decoder = Decoder(lm, cache, real, columns=2 * real.shape[1], rounded=rounded)
+    decode = decoder.step(torch.tensor(fed, device=lm.device))
     return torch.stack([prefill, decode], dim=1)
 
 

@@ -150,9 +150,9 @@ class ScriptedModel(torch.nn.Module):
         rows, queries = input_ids.shape
         column = 1 if cache.get_seq_length() == 0 else self._column + 1
         self._column = column
-        self.calls.append(
-            SimpleNamespace(ids=input_ids, mask=attention_mask, positions=position_ids)
-        )
+        given = (input_ids, attention_mask, position_ids)  # which the next step changes in place
+        ids, mask, positions = (tensor.clone() for tensor in given)
+        self.calls.append(SimpleNamespace(ids=ids, mask=mask, positions=positions))
         if self.before_forward:
             self.before_forward(column)
         if self.seconds:

@@ -183,14 +183,14 @@ def test_good_models_are_loaded_in_every_dtype(tmp_path, family, dtype):
 def test_a_model_that_sees_pads_is_refused_on_load(tmp_path, monkeypatch, dtype, side):
     """It puts a causal mask of its own in the place of the one it is given."""
     name = saved(tiny_lm("llama"), tmp_path)
-    real = LanguageModel.forward
+    real = LanguageModel._logits
 
-    def deaf(self, input_ids, *, mask, **arguments):
+    def deaf(self, forward, input_ids, mask, *arguments, **options):
         queries, keys = mask.shape[-2:]
         full = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
-        return real(self, input_ids, mask=full.expand_as(mask), **arguments)
+        return real(self, forward, input_ids, full.expand_as(mask), *arguments, **options)
 
-    monkeypatch.setattr(LanguageModel, "forward", deaf)
+    monkeypatch.setattr(LanguageModel, "_logits", deaf)
     monkeypatch.setattr(engine.selfcheck, "get_args", lambda _type: (side,))
     with pytest.raises(ModelError, match=f"its rows differ from their solo runs \\({side}"):
         load_model(name, device="cpu", dtype=dtype)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import DynamicCache, LlamaConfig, cache_utils
 
-from engine.kv import kv_bytes
+from engine.kv import column_bytes_by_extent, kv_bytes
 from engine.metrics import measure
 from engine.requests import make_requests
 from engine.run import Batch, KVBytes
@@ -122,4 +122,5 @@ def test_a_layer_that_reuses_anothers_keys_holds_nothing():
     cache.update(states, states, 0)
     cache.layers[1] = cache_utils.DummyLayer()
     batch = Batch(0, (0,), ((A, A, A),), "left")
-    assert kv_bytes(cache, batch, [True]) == KVBytes(live=3 * COLUMN // 2, padding=0, dead=0)
+    held = column_bytes_by_extent(cache)
+    assert kv_bytes(held, batch, [True]) == KVBytes(live=3 * COLUMN // 2, padding=0, dead=0)

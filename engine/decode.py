@@ -1,0 +1,92 @@
+"""Decode steps: forwards of one token per row, over tensors that stay where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from transformers import Cache
+
+from engine.masks import attention_mask, by_kind
+from engine.static_cache import move_into_place
+
+if TYPE_CHECKING:
+    from engine.models import LanguageModel
+
+
+class Decoder:
+    """Takes the newest tokens and gives the next logits, step after step.
+
+    A step changes nothing but tensors, in place, so the same step serves all columns: as it is; as
+    a captured graph, replayed until it must attend to more places than it was captured for; or
+    compiled. The numbers of places are round then.
+    """
+
+    def __init__(
+        self,
+        lm: LanguageModel,
+        cache: Cache,
+        real: Tensor,
+        *,
+        columns: int,
+        rounded: bool | None = None,
+    ) -> None:
+        """Go on from the prefill of prompts that is in the cache; `real` is (B, S) bool, False on
+        pads, and the cache will hold `columns` of each row. `rounded` defaults to what suits the
+        model."""
+        self._lm = lm
+        self._cache = cache
+        self._real = real
+        self._kinds = move_into_place(lm.model, cache, real, columns=columns)
+        self._rounded = bool(self._kinds) and (lm.rounds_columns if rounded is None else rounded)
+        self._position_ids = real.sum(-1, keepdim=True) - 1
+        self._running = real.new_ones(len(real))
+        self._tokens = torch.zeros_like(self._position_ids[:, 0])
+        self._replay: Callable[[], Tensor] | None = None
+        self._captured_for: tuple[int, ...] = ()
+        self._warm = False
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor) -> Tensor:
+        """(B,) tokens of the last column -> (B, V) logits of the next, to be read before the next
+        step. Rows that have ended are fed pads and keep their last position: going on counting
+        could leave the model's position table."""
+        self._tokens.copy_(tokens)
+        for kind in self._kinds:
+            kind.begin(rounded=self._rounded)
+        if not self._kinds:
+            self._real = torch.cat([self._real, self._real.new_ones(len(self._real), 1)], dim=1)
+        logits = self._captured()() if self._rounded and self._warm else self._run()
+        self._warm = True
+        return logits
+
+    def end_rows(self, running: Tensor) -> None:
+        """(B,) bool: which rows still run."""
+        self._running.copy_(running, non_blocking=True)
+
+    def _captured(self) -> Callable[[], Tensor]:
+        """The step as a graph, captured anew where it attends to more places than before. What
+        libraries set up at a first step can't be captured, so that one was run as it is."""
+        extents = tuple(kind.extent for kind in self._kinds)
+        if extents != self._captured_for:
+            self._replay, self._captured_for = self._lm.graphs.capture(self._run), extents
+        return self._replay or self._run
+
+    def _run(self) -> Tensor:
+        for kind in self._kinds:
+            kind.open()
+        self._position_ids += self._running[:, None]
+        fed = torch.where(self._running, self._tokens, self._lm.pad_id)
+        logits = self._lm.decode(
+            fed[:, None], mask=self._mask(), position_ids=self._position_ids, cache=self._cache
+        )
+        for kind in self._kinds:
+            kind.advance()
+        return logits
+
+    def _mask(self) -> Tensor | dict[str, Tensor]:
+        if not self._kinds:
+            return attention_mask(self._lm.model, self._cache, self._real, queries=1)
+        return by_kind({kind.window: kind.visible() for kind in self._kinds})

@@ -1,0 +1,73 @@
+"""A decode step as a CUDA graph: its kernels are launched as one, not one by one from Python."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine.errors import first_line
+
+if TYPE_CHECKING:
+    from engine.models import LanguageModel
+
+log = logging.getLogger("batchscope.engine")
+
+Step = Callable[[], Tensor]
+
+
+class Graphs:
+    """Captures the decode steps of a model, until one can't be captured: `reason` says why they
+    are run as they are (eagerly), None while they are captured."""
+
+    def __init__(self, lm: LanguageModel) -> None:
+        self._name = lm.name
+        self.reason: str | None = None
+        if lm.device.type != "cuda":
+            self.reason = "not on a CUDA device"
+        elif reason := reason_against_rounding(lm):
+            self._give_up(reason)
+
+    def capture(self, step: Step) -> Step | None:
+        """The step as one launch; it returns the same tensor each time, filled anew. None if it
+        can't be captured."""
+        if self.reason is not None:
+            return None
+        try:
+            return capture(step)
+        except Exception as error:  # what a model does in its forward can't be foreseen
+            self._give_up(f"{type(error).__name__}: {first_line(error)}")
+            return None
+
+    def _give_up(self, reason: str) -> None:
+        self.reason = reason
+        log.warning("%s decodes without CUDA graphs: %s", self._name, reason)
+
+
+def capture(step: Step) -> Step:
+    graph = torch.cuda.CUDAGraph()
+    # Meanwhile other threads may ask the driver for what this one may not, as for free memory.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        result = step()
+
+    def replay() -> Tensor:
+        graph.replay()
+        return result
+
+    return replay
+
+
+def reason_against_rounding(lm: LanguageModel) -> str | None:
+    """Why steps of this model can't attend to more places than are filled, None if they can."""
+    from engine.selfcheck import rounding_distance, tolerance_of
+
+    try:
+        apart = rounding_distance(lm)
+    except Exception as error:
+        return f"{type(error).__name__}: {first_line(error)}"
+    if not apart <= tolerance_of(lm):
+        return f"its logits depend on places that hold nothing ({apart:.0%} of their spread)"
+    return None

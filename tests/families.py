@@ -19,11 +19,13 @@ from typing import NamedTuple
 import torch
 import transformers
 
+import engine.graphs
 from engine.masks import sliding_window
 from engine.models import LanguageModel
 from engine.run import End, PaddingSide, Request, Run, Sampling
 from engine.serial import SerialEngine
 from engine.static import StaticBatchEngine
+from tests.captured import captured, record
 from tests.tiny import BOS, EOS, VOCABULARY, byte_tokenizer, row_ids, tiny_lm, token_ids
 
 END_IDS = [EOS, *range(5, 250, 18)]
@@ -88,9 +90,12 @@ class Tally:
         return not self.not_solo and not self.not_generate
 
 
-def prove(lm: LanguageModel, *, batches: int, seed: int) -> Tally:
+def prove(
+    lm: LanguageModel, *, batches: int, seed: int, batched: LanguageModel | None = None
+) -> Tally:
     """Run random batches drawn from a pool of random requests; every other batch from those with
-    options. What each request answers alone is found out once."""
+    options. What each request answers alone is found out once. `batched` runs the batches, where
+    another path of decoding is to be proved equal."""
     rng = random.Random(seed)
     pool = [
         random_request(rng, index, options=index % 2 == 1) for index in range(batches // 2 + 16)
@@ -101,7 +106,8 @@ def prove(lm: LanguageModel, *, batches: int, seed: int) -> Tally:
     window = next((columns for columns in windows if columns is not None), None)
     tally = Tally(window, ["left"] if window else ["left", "right"])
     for number, (batch, side) in enumerate(random_batches(rng, pool, batches, tally.sides)):
-        run = StaticBatchEngine(lm, batch_size=LARGEST_BATCH, padding_side=side).run(batch)
+        static = StaticBatchEngine(batched or lm, batch_size=LARGEST_BATCH, padding_side=side)
+        run = static.run(batch)
         tally.batches += 1
         for request, answer, prompt_tokens in zip(
             batch, answers(run), run.batches[0].prompt_lengths, strict=True
@@ -214,14 +220,26 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=500, help="per family (default: 500)")
     parser.add_argument("--family", action="append", choices=FAMILIES, help="repeatable")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--captured",
+        action="store_true",
+        help="decode as on a CUDA device: steps captured (here: recorded) and one ahead",
+    )
     asked = parser.parse_args()
+    engine.graphs.capture = record
     torch.set_num_threads(1)  # such small products are faster on one
     transformers.utils.logging.set_verbosity_error()
     print(COLUMNS)
     status = 0
     for name in asked.family or FAMILIES:
         started = time.perf_counter()
-        tally = prove(FAMILIES[name](), batches=asked.batches, seed=asked.seed)
+        lm = FAMILIES[name]()
+        tally = prove(
+            lm,
+            batches=asked.batches,
+            seed=asked.seed,
+            batched=captured(lm) if asked.captured else None,
+        )
         print(line(name, tally, time.perf_counter() - started), flush=True)
         for told in (tally.not_solo + tally.not_generate)[:5]:
             print(f"  {told}", file=sys.stderr)

@@ -1,0 +1,198 @@
+"""Decode steps: on a static cache, captured, one ahead, compiled: the ids are the same."""
+
+import logging
+
+import pytest
+import torch
+
+import engine.graphs
+import engine.static_cache
+from engine.decode import Decoder
+from engine.requests import make_requests
+from engine.static import StaticBatchEngine
+from engine.static_cache import capacity, round_up
+from tests.captured import captured, record
+from tests.families import FAMILIES, ends_often, prove
+from tests.tiny import EOS, row_ids, scripted_lm, tiny_lm
+from tests.unit.streams import A, B
+from tests.unit.test_equals_solo import assert_holds
+
+
+@pytest.fixture(autouse=True)
+def recorded(monkeypatch):
+    monkeypatch.setattr(engine.graphs, "capture", record)
+
+
+def few_places(monkeypatch, places):
+    """Steps are captured for so many places at a time, so that even short runs outgrow them."""
+    monkeypatch.setattr(
+        engine.static_cache, "round_up", lambda columns: -(-columns // places) * places
+    )
+
+
+# captured
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_of_captured_steps_equal_their_solo_runs_and_generate(family, monkeypatch):
+    few_places(monkeypatch, 16)
+    lm = FAMILIES[family]()
+    on_device = captured(lm)
+    assert_holds(prove(lm, batches=12, seed=17, batched=on_device))
+    assert on_device.graphs.captured > 6
+    assert on_device.graphs.reason is None
+
+
+def test_rows_of_captured_steps_equal_their_solo_runs_with_eager_attention(monkeypatch):
+    few_places(monkeypatch, 16)
+    lm = ends_often(tiny_lm("gemma3"))
+    lm.model.set_attn_implementation("eager")
+    assert_holds(prove(lm, batches=12, seed=18, batched=captured(lm)))
+
+
+def test_a_step_is_captured_once_for_every_round_number_of_places(monkeypatch):
+    few_places(monkeypatch, 16)
+    lm = captured(tiny_lm())
+    requests = make_requests([[A] * 10, [B] * 3], max_new_tokens=40, ignore_eos=True)
+    record = StaticBatchEngine(lm).run(requests)
+    assert len(record.steps) == 40
+    # The first decode step is run as it is, at column 11; the last at column 49 of 64.
+    assert lm.graphs.captured == 4
+
+
+def test_where_a_step_cant_be_captured_the_run_goes_on_without_and_the_log_says_why(
+    monkeypatch, caplog
+):
+    def refuse(_step):
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    requests = make_requests(["one", "and two"], max_new_tokens=12)
+    plain = tiny_lm()
+    lm = captured(plain)
+    monkeypatch.setattr(engine.graphs, "capture", refuse)
+    with caplog.at_level(logging.WARNING, "batchscope.engine"):
+        ids = row_ids(StaticBatchEngine(lm).run(requests))
+        again = row_ids(StaticBatchEngine(lm).run(requests))
+    assert ids == again == row_ids(StaticBatchEngine(plain).run(requests))
+    assert len(caplog.messages) == 1
+    assert "without CUDA graphs: RuntimeError: operation not permitted" in caplog.messages[0]
+    assert "\n" not in caplog.messages[0]
+    assert lm.graphs.captured == 1  # and is not tried again
+    assert lm.decode_path == "eager"
+
+
+def test_a_step_that_reads_from_the_device_cant_be_captured():
+    lm = captured(tiny_lm())
+    layer = lm.layers[0]
+    layer.register_forward_pre_hook(lambda _layer, given: given[0].max().item() and None)
+    StaticBatchEngine(lm).run(make_requests(["a"], max_new_tokens=4))
+    assert "operation not permitted" in lm.graphs.reason
+
+
+def test_off_cuda_nothing_is_captured():
+    lm = tiny_lm()
+    assert lm.graphs.reason == "not on a CUDA device"
+    assert lm.graphs.capture(lambda: torch.zeros(1)) is None
+    assert lm.decode_path == "eager"
+    assert not lm.rounds_columns
+    assert not lm.runs_ahead
+
+
+def test_a_model_that_counts_the_places_is_not_captured():
+    """One that has a mask of its own, made from how many places it is given."""
+    lm = tiny_lm()
+
+    def count(_model, _given, named):
+        named["position_ids"] = named["position_ids"] + named["attention_mask"].shape[-1]
+        return _given, named
+
+    hook = lm.model.register_forward_pre_hook(count, with_kwargs=True)
+    assert "depend on places that hold nothing" in engine.graphs.reason_against_rounding(lm)
+    hook.remove()
+    assert engine.graphs.reason_against_rounding(lm) is None
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral", "gemma3", "mixtral", "qwen3_moe"])
+def test_the_families_can_be_captured(family):
+    assert engine.graphs.reason_against_rounding(tiny_lm(family)) is None
+
+
+# one ahead
+
+
+def test_the_next_step_is_launched_before_the_tokens_of_this_one_are_read():
+    """But not before the first tokens are, nor beyond the last column."""
+    seen = []
+    plain = scripted_lm([[A], [B]], before_forward=lambda column: seen.append(f"launch {column}"))
+    lm = captured(plain)
+    engine = StaticBatchEngine(lm)
+    for step in engine.stream(make_requests(["a", "b"], max_new_tokens=5)):
+        seen.append(f"read {step.forward}")
+    launches_and_reads = ["launch 1", "read 1", "launch 2", "launch 3", "read 2"]
+    # From then on steps are repeated without their Python.
+    assert seen == [*launches_and_reads, "read 3", "read 4", "read 5"]
+
+
+def test_a_step_too_many_is_in_no_record():
+    plain = scripted_lm([[A, A, EOS], [B, EOS]])
+    requests = make_requests(["a", "b"], max_new_tokens=9)
+    ahead, known = (StaticBatchEngine(lm).run(requests) for lm in (captured(plain), plain))
+    assert [step.tokens for step in ahead.steps] == [step.tokens for step in known.steps]
+    assert [step.kv_bytes for step in ahead.steps] == [step.kv_bytes for step in known.steps]
+    assert ahead.texts == known.texts
+    assert ahead.status == "done"
+
+
+def test_positions_stay_in_the_table_one_step_ahead():
+    """Row 1 fills the table to its last place and waits for row 2."""
+    lm = captured(tiny_lm("gpt2", max_position_embeddings=32))
+    requests = make_requests([[A] * 28, [B] * 2], max_new_tokens=[4, 30], ignore_eos=True)
+    ids = row_ids(StaticBatchEngine(lm).run(requests))
+    assert [len(row) for row in ids] == [4, 30]
+
+
+def test_stop_ends_a_run_that_is_one_ahead():
+    lm = captured(tiny_lm())
+    stream = StaticBatchEngine(lm).stream(make_requests(["a"], max_new_tokens=50, ignore_eos=True))
+    for step in stream:
+        if step.forward == 5:
+            stream.stop()
+    stream.close()
+    record = stream.record()
+    assert (record.status, len(record.steps)) == ("stopped", 5)
+
+
+# the cache
+
+
+def test_numbers_of_places_are_round_and_at_most_a_quarter_too_many():
+    for columns in range(1, 20_000):
+        places = round_up(columns)
+        assert columns <= places
+        assert places <= max(128, 1.25 * columns + 1) or (columns < 1024 and places - columns < 128)
+    assert len({round_up(columns) for columns in range(1, 20_000)}) < 32
+
+
+def test_a_window_allocates_no_more_places_than_it_shows():
+    assert capacity(1000, None) == 1008
+    assert capacity(1000, 8) == 16
+    assert capacity(5, 4096) == 16
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3"])
+def test_a_decode_step_moves_no_tensor(family):
+    lm = tiny_lm(family)
+    cache = lm.new_cache()
+    real = torch.ones(2, 12, dtype=torch.bool)
+    ids = torch.full((2, 12), A)
+    with torch.inference_mode():
+        positions = torch.arange(12).expand(2, 12)
+        mask = engine.active.attention_mask(lm.model, cache, real, queries=12)
+        lm.forward(ids, mask=mask, position_ids=positions, cache=cache, last=[11, 11])
+        decoder = Decoder(lm, cache, real, columns=30)
+        addresses = []
+        for _ in range(18):
+            decoder.step(torch.tensor([A, B]))
+            tensors = [t for layer in cache.layers for t in (layer.keys, layer.values)]
+            addresses.append([tensor.data_ptr() for tensor in tensors])
+    assert all(addresses[0] == later for later in addresses)

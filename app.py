@@ -34,12 +34,21 @@ from engine.errors import ModelError, RequestError
 from engine.host import Host
 from engine.logs import start_log
 from engine.options import limits_of, page_options
-from engine.orders import PageSettings, make_order, read_link
+from engine.orders import (
+    SWEEP_PROMPT,
+    SWEEP_RUNS,
+    SWEEP_SIZES,
+    PageSettings,
+    make_order,
+    read_link,
+    sizes_to_offer,
+)
 from engine.presets import DEFAULT_MODEL, PRESETS, Preset, find_preset
 from engine.promptfile import MAX_BYTES, SUFFIXES, read_prompts, shown_name
 from engine.requests import DEFAULT_BUDGET, Limits
 from engine.run import PaddingSide, Run
 from engine.shelf import ModelShelf
+from engine.sweep import Progress, Sweep, report
 from engine.visitors import LatestOnly, StillRunningError
 from viz.editor.editor import (
     COPY_LINK,
@@ -58,9 +67,12 @@ from viz.page.refusal import one_sentence, sentence
 from viz.page.title import TitleLine
 from viz.page.waiting import place_in_line
 from viz.stage.desk import at_most_a_few, finished_run
+from viz.stage.packed import packed
 from viz.stage.stage import Stage
 from viz.stage.state import StageWriter
 from viz.story.story import Story
+from viz.sweep.state import doing, shown_state, sweep_value
+from viz.sweep.sweep import SweepTab, order_in
 from viz.words import plural
 
 run_numbers = itertools.count(1)
@@ -113,17 +125,14 @@ class Page:
                 if not self._is_heard(request.session_hash):
                     return
                 if isinstance(frame, Run):
-                    text = None if writer else self._notes(model)
-                    writer = writer or StageWriter(frame, key=key)
-                    yield run_outputs(
-                        stage=writer.write(frame), text=text, busy=frame.status == "running"
-                    )
+                    text = busy = None  # as they are
+                    if writer is None:
+                        writer, text, busy = StageWriter(frame, key=key), self._notes(model), True
+                    if frame.status != "running":
+                        busy = False
+                    yield run_outputs(stage=packed(writer.write(frame)), text=text, busy=busy)
                 elif isinstance(frame, Waiting):
-                    place = place_in_line(
-                        ahead=frame.ahead,
-                        waited=frame.seconds,
-                        run_seconds=self.host.limits.run_seconds,
-                    )
+                    place = self._place_in_line(frame)
                     yield run_outputs(text=place, busy=True, doing="Waiting…")
                 elif frame is None:
                     yield run_outputs(text="Stopped.", busy=False)
@@ -133,6 +142,39 @@ class Page:
             yield run_outputs(text=str(error), kind="error")
         except Exception as error:
             yield run_outputs(text=sentence(error), kind="error", busy=False)
+
+    def sweep(self, request: gr.Request, event: gr.EventData) -> Iterator[dict[str, Any]]:
+        """Measure the batch sizes and stream the charts -> the tab's value."""
+        key = f"sweep-{next(run_numbers)}"
+        sweep = progress = None
+        try:
+            for frame in self.host.sweep(request.session_hash, **order_in(event._data)):
+                if not self._is_heard(request.session_hash):
+                    return
+                said = ""
+                if isinstance(frame, Sweep):
+                    sweep = frame
+                elif isinstance(frame, Progress):
+                    progress = frame
+                elif isinstance(frame, Waiting):
+                    said = self._place_in_line(frame)
+                elif frame is None:
+                    yield sweep_value(text="Stopped.")
+                    return
+                else:
+                    said = frame
+                if sweep is None:
+                    yield sweep_value(text=said or f"{doing(progress)}.", busy=True)
+                else:
+                    shown = shown_state(sweep, progress, key=key)
+                    yield sweep_value(shown, text=said, busy=sweep.status == "running")
+        except Exception as error:
+            yield sweep_value(text=sentence(error), kind="error")
+
+    def _place_in_line(self, frame: Waiting) -> str:
+        return place_in_line(
+            ahead=frame.ahead, waited=frame.seconds, run_seconds=self.host.limits.run_seconds
+        )
 
     def stop(self, request: gr.Request) -> None:
         """End the visitor's own run after the forward under way."""
@@ -250,6 +292,14 @@ class Update(TypedDict):
     texts: list[str]
 
 
+class SweepUpdate(TypedDict):
+    """What a script sees of a sweep under way; `sizes` are the figures so far."""
+
+    status: str
+    doing: str
+    sizes: list[dict[str, Any]]
+
+
 class Endpoints:
     """What scripts call by name, for example through gradio_client."""
 
@@ -328,6 +378,50 @@ class Endpoints:
             if frame is None:
                 raise RequestError("Stopped before the model was there.")
 
+    def sweep(
+        self,
+        request: gr.Request,
+        prompt: str = SWEEP_PROMPT,
+        batch_sizes: list[int] | None = None,
+        max_new_tokens: int = DEFAULT_BUDGET,
+        runs: int = SWEEP_RUNS,
+        model: str | None = None,
+    ) -> Iterator[SweepUpdate]:
+        """Measure how fast batches of growing size run. Streams {"status", "doing", "sizes"} while
+        it runs; the last one, and the result, is the whole report, which has these keys too, except
+        "doing": the content of a saved sweep, to open in the page or with engine.sweep.
+
+        Parameters:
+            prompt: a text that every row of every batch has
+            batch_sizes: the sizes, one or more; null is 1, 2, 4, 8, 16 as far as the host allows
+            max_new_tokens: how many tokens every row generates
+            runs: timed runs of each size; one more comes before them and does not count
+            model: a name out of /models; null is the first
+        """
+        sweep, progress, frame = None, None, None
+        sizes = [size for size in SWEEP_SIZES if size <= self.host.limits.batch_size]
+        with one_sentence():
+            for frame in self.host.sweep(
+                request.session_hash,
+                prompt=prompt,
+                batch_sizes=sizes if batch_sizes is None else batch_sizes,
+                max_new_tokens=max_new_tokens,
+                runs=runs,
+                model=model,
+            ):
+                if not self._is_heard(request.session_hash):
+                    return
+                sweep = frame if isinstance(frame, Sweep) else sweep
+                progress = frame if isinstance(frame, Progress) else progress
+                if isinstance(frame, Sweep) and frame.status != "running":
+                    yield report(frame)
+                elif frame is not None:
+                    measured = report(sweep)["sizes"] if sweep else []
+                    status = "running" if isinstance(frame, Sweep | Progress) else "waiting"
+                    yield {"status": status, "doing": doing(progress), "sizes": measured}
+            if frame is None:
+                raise RequestError("Stopped before the model was there.")
+
     def stop(self, request: gr.Request) -> None:
         """End one's own run after the forward under way; its rows end as "cancelled"."""
         self.host.stop(request.session_hash)
@@ -365,6 +459,7 @@ def build_demo(
     with demo:
         # Before the page's own events, which may not take their names.
         add_endpoint(endpoints.run, concurrency_limit=None)
+        add_endpoint(endpoints.sweep, concurrency_limit=None)
         add_endpoint(endpoints.stop, queue=False)
         add_endpoint(endpoints.models, queue=False)
         add_endpoint(endpoints.export, queue=False)
@@ -385,13 +480,30 @@ def build_demo(
                 )
                 with gr.Column(elem_id="bs-right"):
                     stage = Stage()
+            with gr.Tab("Batch size", id="sweep"):
+                sweep = SweepTab(
+                    sizes=sizes_to_offer(host.limits),
+                    chosen=SWEEP_SIZES,
+                    prompt=SWEEP_PROMPT,
+                    max_new_tokens=min(DEFAULT_BUDGET, host.limits.new_tokens),
+                    runs=SWEEP_RUNS,
+                    models=shelf.names,
+                )
             with gr.Tab("How it works", id="story"):
                 story = Story()
-        _connect(page, demo, form, stage, story, tabs)
+        _connect(page, demo, form, stage, sweep, story, tabs)
     return demo
 
 
-def _connect(page: Page, demo: Demo, form: Form, stage: Stage, story: Story, tabs: gr.Tabs) -> None:
+def _connect(
+    page: Page,
+    demo: Demo,
+    form: Form,
+    stage: Stage,
+    sweep: SweepTab,
+    story: Story,
+    tabs: gr.Tabs,
+) -> None:
     """What happens when something is pressed, chosen, opened or left."""
     private = {"show_progress": "hidden", "api_visibility": "private"}
     at_once = {"queue": False, **private}
@@ -425,6 +537,15 @@ def _connect(page: Page, demo: Demo, form: Form, stage: Stage, story: Story, tab
         api_name="forecast_after_run", **to_forecast
     )
     form.stop.click(page.stop, api_name="press_stop", **at_once)
+    sweep.measure(
+        page.sweep,
+        outputs=[sweep],
+        postprocess=False,
+        trigger_mode="once",
+        api_name="press_measure",
+        **streams,
+    )
+    sweep.halt(page.stop, api_name="halt_sweep", **at_once)
     # A closed tab also closes the generators, but only at their next frame.
     demo.unload(page.leave)
     gr.on(
@@ -459,7 +580,12 @@ def _connect(page: Page, demo: Demo, form: Form, stage: Stage, story: Story, tab
 def shelf_for(options: argparse.Namespace) -> ModelShelf:
     """The models that the command line names. None is loaded yet, except on ZeroGPU, which takes
     only what was loaded before the launch."""
-    shelf = ModelShelf(options.model or [DEFAULT_MODEL], device=options.device, dtype=options.dtype)
+    shelf = ModelShelf(
+        options.model or [DEFAULT_MODEL],
+        device=options.device,
+        dtype=options.dtype,
+        compile=options.compile,
+    )
     if ON_ZERO_GPU:
         shelf.load_all()
     return shelf

@@ -1,4 +1,4 @@
-"""The engine in a shell: `python -m engine run` and `python -m engine waste`."""
+"""The engine in a shell: `python -m engine run`, `bench` and `waste`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
-from engine import runfile
-from engine.errors import BatchscopeError, RecordError, RequestError
+from engine import runfile, sweep
+from engine.benchoptions import add_bench, start_bench
+from engine.errors import BatchscopeError, RecordError, RequestError, RunError
 from engine.metrics import Row, measure
 from engine.options import add_device_options
 from engine.presets import DEFAULT_MODEL, NO_PRESET, PRESETS, find_preset
@@ -23,8 +25,10 @@ from engine.requests import (
     whole_number,
 )
 from engine.run import Run, Step
+from engine.sweep import Progress, Sweep
 from viz.slots import batch_slots, slot_states
 from viz.terminal import blocks, inert
+from viz.terminal_sweep import progress_line, size_line, sweep_report
 from viz.words import plural, rate, seconds, size, step_times, summary, time_split
 
 
@@ -51,8 +55,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m engine", description="Run prompts as static batches and see what it costs."
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="run | waste")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="run | bench | waste")
     _add_run(commands)
+    add_bench(commands).set_defaults(command=bench_command)
     _add_waste(commands)
     return parser
 
@@ -177,7 +182,11 @@ def run_command(options: argparse.Namespace) -> None:
     batch_size = check_batch_size(options.batch_size or default_size)
     _check_folder(options.json)
     lm = load_model(
-        options.model, device=options.device, dtype=options.dtype, on_progress=_show_progress
+        options.model,
+        device=options.device,
+        dtype=options.dtype,
+        compile=options.compile,
+        on_progress=_show_progress,
     )
     chat = preset.chat_template and not options.raw
     if serial:
@@ -194,6 +203,27 @@ def run_command(options: argparse.Namespace) -> None:
             # Also after Stop (Ctrl+C) and after a failure: what was measured is not lost.
             stream.close()
             _report(stream.record(), options.json)
+
+
+def bench_command(options: argparse.Namespace) -> None:
+    _check_folder(options.json)
+    prompts = [prompt for prompt, _ in _read_file(options.prompts_file)]
+    newest: Sweep | None = None
+    try:
+        for news in start_bench(options, prompts, _show_progress):
+            if isinstance(news, Progress):
+                _show_progress(progress_line(news), None)
+            else:
+                _show_measured(newest, news)
+                newest = news
+    except KeyboardInterrupt:
+        newest = newest and replace(newest, status="stopped")
+        raise
+    finally:
+        if newest is not None:
+            _report_sweep(newest, options.json)
+    if newest.error:
+        raise RunError(newest.error)
 
 
 def waste_command(options: argparse.Namespace) -> None:
@@ -248,15 +278,34 @@ def _request_report(run: Run, row: Row) -> str:
     return f"[{row.request + 1}] {prompt}\n    ({facts})\n{text}\n"
 
 
+def _show_measured(before: Sweep | None, now: Sweep) -> None:
+    """A line for a size that is complete, once the next one begins."""
+    if before and before.sizes and len(now.sizes) > len(before.sizes):
+        _show_line(size_line(before.sizes[-1]))
+
+
+def _report_sweep(measured: Sweep, path: Path | None) -> None:
+    """The table for people, and one line of JSON for programs, which are never on one channel."""
+    _clear_line()
+    if path is not None:
+        _write(path, sweep.dumps(measured, indent=2))
+    print(inert(sweep_report(measured)), file=sys.stderr)
+    print(sweep.dumps(measured), flush=True)
+
+
 def _report(run: Run, path: Path | None) -> None:
     _clear_line()
     if path is not None:  # first: what is printed may have nowhere to go
-        try:
-            runfile.save(run, path)
-        except OSError as error:
-            raise RecordError(f"{path} can't be written: {error.strerror}.") from error
-        _show_line(f"saved {path}")
+        _write(path, runfile.dumps(run))
     print(inert(report(run)))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"{path} can't be written: {error.strerror}.") from error
+    _show_line(f"saved {path}")
 
 
 def _check_folder(path: Path | None) -> None:

@@ -14,7 +14,7 @@ from engine.clock import DeviceClock, HostCopy, to_device
 from engine.decode import Decoder
 from engine.errors import RunError
 from engine.kv import Extent, column_bytes_by_extent, kv_bytes
-from engine.masks import attention_mask
+from engine.masks import prefill_mask
 from engine.models import LanguageModel
 from engine.row import ActiveRow
 from engine.run import Batch, End, KVBytes, Request
@@ -110,7 +110,7 @@ class ActiveBatch:
         width = batch.padded_length
         logits = lm.forward(
             padded.input_ids,
-            mask=attention_mask(lm.model, self._cache, padded.real, queries=width),
+            mask=prefill_mask(lm.model, self._cache, padded.real, has_pads=batch.has_pads),
             position_ids=padded.position_ids,
             cache=self._cache,
             last=padded.last,

@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import torch
 
+from engine.cgroups import OWN, ROOT, groups_with
 from engine.errors import words_of
 from engine.live import ON_ZERO_GPU
 
@@ -31,31 +32,18 @@ def free_bytes(device: torch.device) -> int | None:
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def cgroup_bytes_left(
-    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
-) -> list[int]:
-    """Bytes left below each memory limit that holds for this process: its own group's and those
-    of the groups around it, of version 2 and 1. Empty where there is none.
+def cgroup_bytes_left(root: Path = ROOT, own: Path = OWN) -> list[int]:
+    """Bytes left below each memory limit that holds for this process. Empty where there is none.
 
     File pages not in use are not counted as used, since the kernel takes them back.
     """
-    if not own.exists():
-        return []
     left = []
-    for line in own.read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            folder, files = root, ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            folder, files = root / "memory", names
+    for folder, unified in groups_with("memory", root=root, own=own):
+        if unified:
+            files = ("memory.max", "memory.current", "inactive_file")
         else:
-            continue
-        group = folder / path.lstrip("/")
-        # In a container, the path may be one of the host's: then its own root is the group.
-        for place in [group, *group.parents]:
-            if place.is_relative_to(folder):
-                left += _left_in(place, *files)
+            files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        left += _left_in(folder, *files)
     return left
 
 

@@ -1,4 +1,4 @@
-"""What a host does for its visitors: one run each, within its limits, on the models it offers."""
+"""What a host does for its visitors: one run or sweep each, within its limits, on its models."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import itertools
 import json
 import logging
 import threading
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.errors import BatchscopeError, RequestError, RunError, first_line
-from engine.live import WAIT_SECONDS, Frame, Refused, Waiting, frames
+from engine.live import WAIT_SECONDS, Refused, Waiting, frames
 from engine.metrics import measure
-from engine.orders import Order, make_order
+from engine.orders import Order, SweepOrder, make_order, make_sweep_order
 from engine.requests import Limits
 from engine.run import Request, Run
 from engine.shelf import Loading, ModelShelf
+from engine.sweep import Progress, Sweep
+from engine.sweeping import sweep_frames
 from engine.turns import turns_on
 from engine.visitors import StopFlags
 
@@ -57,42 +59,62 @@ class Host:
         the visitor.
         """
         number, run = next(self._numbers), None
-        try:
-            with self._flags.flag(visitor) as stop:
-                yield "Starting."
-                order = make_order(self.limits, **asked)
-                loading = self.loading(order.model)
-                yield from loading.messages(stop, WAIT_SECONDS)
-                if not stop.is_set():
-                    shown = frames(
-                        loading.result(),
-                        order.requests,
-                        stop,
-                        batch_size=order.batch_size,
-                        padding_side=order.padding_side,
-                        chat_template=order.chat_template,
-                        seconds=self.limits.run_seconds,
-                    )
-                    with closing(_to_the_end(shown, number)) as until_over:
-                        for frame in until_over:
-                            run = frame if isinstance(frame, Run) else None
-                            if run is None or run.status == "running":
-                                yield frame
-        except GeneratorExit:
-            log.info("run %d left by its visitor%s", number, self._told(run))
-            raise
-        except BatchscopeError as error:
-            log.info("run %d refused: %s", number, error)
-            raise
-        except Exception as error:
-            log.warning("run %d failed: %s", number, first_line(error))
-            raise
-        if run is None:
-            log.info("run %d stopped before it began", number)
-        else:
-            level = logging.WARNING if run.status == "error" else logging.INFO
-            log.log(level, "run %d %s%s", number, run.status, self._told(run))
+        noted = self._logged(f"run {number}", lambda: self._told(run))
+        with noted, self._flags.flag(visitor) as stop:
+            yield "Starting."
+            order = make_order(self.limits, **asked)
+            loading = self.loading(order.model)
+            yield from loading.messages(stop, WAIT_SECONDS)
+            if not stop.is_set():
+                shown = frames(
+                    loading.result(),
+                    order.requests,
+                    stop,
+                    batch_size=order.batch_size,
+                    padding_side=order.padding_side,
+                    chat_template=order.chat_template,
+                    seconds=self.limits.run_seconds,
+                )
+                with closing(_to_the_end(shown, Run, f"run {number}")) as until_over:
+                    for frame in until_over:
+                        run = frame if isinstance(frame, Run) else None
+                        if run is None or run.status == "running":
+                            yield frame
+        _log_end(f"run {number}", run, self._told(run))
         yield run
+
+    def sweep(
+        self, visitor: str, **asked: Any
+    ) -> Iterator[str | Waiting | Progress | Sweep | None]:
+        """Measure what a visitor asks for, the arguments of `make_sweep_order`: what is being
+        waited for or under way, and the sweep as it grows.
+
+        It ends as `run` does, and counts as the visitor's one run.
+        """
+        number, order, sweep = next(self._numbers), None, None
+        noted = self._logged(f"sweep {number}", lambda: self._sweep_told(order, sweep))
+        with noted, self._flags.flag(visitor) as stop:
+            yield "Starting."
+            order = make_sweep_order(self.limits, **asked)
+            loading = self.loading(order.model)
+            yield from loading.messages(stop, WAIT_SECONDS)
+            if not stop.is_set():
+                shown = sweep_frames(
+                    loading.result(),
+                    order.batch_sizes,
+                    stop,
+                    prompt=order.prompt,
+                    max_new_tokens=order.max_new_tokens,
+                    runs=order.runs,
+                    seconds=self.limits.run_seconds,
+                )
+                with closing(_to_the_end(shown, Sweep, f"sweep {number}")) as until_over:
+                    for frame in until_over:
+                        sweep = frame if isinstance(frame, Sweep) else sweep
+                        if not isinstance(frame, Sweep) or frame.status == "running":
+                            yield frame
+        _log_end(f"sweep {number}", sweep, self._sweep_told(order, sweep))
+        yield sweep
 
     def forecast(self, order: Order) -> Forecast | None:
         """What a run will need of memory. None as long as its model is not there, or while others
@@ -126,10 +148,39 @@ class Host:
     def _name(self, model: str | None) -> str:
         return self.shelf.names[0] if model is None else model
 
+    @contextmanager
+    def _logged(self, what: str, told: Callable[[], str]) -> Iterator[None]:
+        """A line for what ends without a record of its end; `told` is what is known by then."""
+        try:
+            yield
+        except GeneratorExit:
+            log.info("%s left by its visitor%s", what, told())
+            raise
+        except BatchscopeError as error:
+            log.info("%s refused: %s", what, error)
+            raise
+        except Exception as error:
+            log.warning("%s failed: %s", what, first_line(error))
+            raise
+
     def _told(self, run: Run | None) -> str:
         if run is None:
             return ""
         return f": {figures_line(run)}" + (prompts_line(run.requests) if self._log_prompts else "")
+
+    def _sweep_told(self, order: SweepOrder | None, sweep: Sweep | None) -> str:
+        if order is None or sweep is None:
+            return ""
+        said = f"; {json.dumps([order.prompt])}" if self._log_prompts else ""
+        return f": {sweep_line(sweep)}{said}"
+
+
+def _log_end(what: str, record: Run | Sweep | None, told: str) -> None:
+    if record is None:
+        log.info("%s stopped before it began", what)
+    else:
+        level = logging.WARNING if record.status == "error" else logging.INFO
+        log.log(level, "%s %s%s", what, record.status, told)
 
 
 def figures_line(run: Run) -> str:
@@ -153,26 +204,37 @@ def prompts_line(requests: Sequence[Request]) -> str:
     return "; " + json.dumps([request.prompt for request in requests])
 
 
-def _to_the_end(shown: Generator[Frame], number: int) -> Generator[Waiting | Run]:
-    """Pass on what is shown of a run; the last frame is the record of its end."""
-    run = None
+def sweep_line(sweep: Sweep) -> str:
+    """A sweep for the log: what was measured, and what came out."""
+    rates = [(size.batch_size, size.engine.tokens_per_second) for size in sweep.sizes]
+    figures = [f"batch size {size}: {rate.median:.1f} tok/s" for size, rate in rates if rate]
+    return ", ".join([sweep.model.name, *figures]) + (f"; {sweep.error}" if sweep.error else "")
+
+
+Shown = TypeVar("Shown")
+
+
+def _to_the_end(shown: Generator[Shown], kind: type[Run | Sweep], what: str) -> Generator[Shown]:
+    """Pass on what is shown of `what`, "run 3"; the last frame is the record of its end, which is
+    of that kind."""
+    record, noun = None, kind.__name__.lower()
     with closing(shown):
         try:
             for frame in shown:
                 if isinstance(frame, Refused):
                     raise RequestError(frame.sentence)
-                if isinstance(frame, Run):
-                    run = frame
+                if isinstance(frame, kind):
+                    record = frame
                 yield frame
         except BatchscopeError:
             raise
         except Exception as error:
             # A lent GPU can be taken away in the middle of a run.
-            if run is None:
+            if record is None:
                 raise
-            log.exception("run %d was cut off", number)
-            if run.status == "running":
-                cause = f"The run was cut off: {first_line(error)}."
-                yield replace(run, status="error", error=cause)
-    if run is None:
-        raise RunError("The run ended before it began.")
+            log.exception("%s was cut off", what)
+            if record.status == "running":
+                cause = f"The {noun} was cut off: {first_line(error)}."
+                yield replace(record, status="error", error=cause)
+    if record is None:
+        raise RunError(f"The {noun} ended before it began.")

@@ -50,6 +50,14 @@ def attention_mask(
     return by_kind(masks)
 
 
+def prefill_mask(
+    model: PreTrainedModel, cache: Cache, real: Tensor, *, has_pads: bool
+) -> Tensor | dict[str, Tensor] | None:
+    """The mask of a prefill of `real` (B, S) columns; None where no row is padded: that the model
+    is causal is known to it, and its kernels need no mask for that."""
+    return attention_mask(model, cache, real, queries=real.shape[1]) if has_pads else None
+
+
 def takes_ready_masks(model: PreTrainedModel) -> bool:
     """Whether the model's attention kernel takes 4-D masks."""
     return model.config._attn_implementation in ("sdpa", "eager")

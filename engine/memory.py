@@ -27,6 +27,7 @@ from engine.shapes import (
     state_numbers,
     text_config,
 )
+from engine.static_cache import capacity
 
 if TYPE_CHECKING:
     from engine.models import LanguageModel
@@ -89,13 +90,14 @@ class Row(NamedTuple):
 class Shape(NamedTuple):
     """A batch as its memory sees it: B rows, S prompt columns, T new ones.
 
-    `logit_columns` of each row go through the output layer; `vocabulary_bytes` is what sampling
-    holds per row and vocabulary entry.
+    `padded` if a row of the prefill is. `logit_columns` of each row go through the output layer;
+    `vocabulary_bytes` is what sampling holds per row and vocabulary entry.
     """
 
     rows: int
     prompt: int
     new: int
+    padded: bool
     logit_columns: int
     vocabulary_bytes: int
 
@@ -196,6 +198,7 @@ def shape_of(lm: LanguageModel, rows: Sequence[Row], *, right: bool) -> Shape:
         rows=len(rows),
         prompt=max(lengths),
         new=max(budgets),
+        padded=min(lengths) < max(lengths),
         logit_columns=(ends if lm.keeps_logits else max(lengths)) + (ends > 1),
         vocabulary_bytes=max(vocabulary_bytes),
     )
@@ -223,32 +226,40 @@ def needs(lm: LanguageModel) -> Callable[[Shape], Need]:
 
     The terms, e being the bytes of a number, Q the queries of a row and K its keys:
 
-    - cache: all layers' columns. A growing layer's keys (or values) are copied, so those of one
-      layer are there twice. What slid out of a window in the prefill is held until the next step:
-      a layer's tensors are views into what was concatenated.
-    - masks: B·Q·K truth values per kind of layer, and one in the model's dtype, which scaled dot
-      product attention makes of it (with a padded copy on CUDA). Eager attention holds masks in
-      the model's dtype and, per head, scores as they are, in float32, and as probabilities.
+    - cache: all columns of the prompts for all layers, also of windows: a layer's tensors are views
+      into what was concatenated. Then the static cache, into which the layers move one by one,
+      so that one is there twice.
+    - masks of a prefill that needs some, for pads, windows or eager attention: B·Q·K truth values
+      per kind of layer, and one in the model's dtype, which scaled dot product attention makes of
+      it (with a padded copy on CUDA). Eager attention holds masks in the model's dtype and, per
+      head, scores as they are, in float32, and as probabilities. Masks of a decode step: in the
+      model's dtype, all columns and those it sees.
     - a layer: B·Q times the states between its parts, and the larger of attention (queries,
       outputs, and keys and values repeated for every head) and feed-forward.
-    - the output layer: logits, three times where they are capped, and what sampling makes of them.
+    - the output layer: the last states, as they are and normed; logits, three times where they are
+      capped, and what sampling makes of them.
     - the batch: ids, positions, and which are real; 40 bytes a column.
     """
     config, layers = text_config(lm.model), layer_kinds(lm.model)
     number = lm.model.dtype.itemsize
     eager = lm.model.config._attn_implementation == "eager"
     on_cuda = lm.device.type == "cuda"
-    kinds = len({layer.window for layer in layers}) or 1
+    windows = {layer.window for layer in layers}
+    kinds = len(windows) or 1
+    windows.discard(None)
     heads = max(config.num_attention_heads for config in layer_configs(config))
     attended = max(attended_numbers(config) for config in layer_configs(config))
     compressed = is_latent(config)
     capped = getattr(config, "final_logit_softcapping", None)
 
-    def masks(queries: int, keys: int) -> int:
-        pairs = queries * keys
-        if eager:
-            return pairs * (kinds * number + heads * (number + 8))
-        return pairs * (kinds + number * (2 if on_cuda else 1))
+    def scores(queries: int, keys: int) -> int:
+        return queries * keys * heads * (number + 8) if eager else 0
+
+    def prefill_masks(queries: int, *, padded: bool) -> int:
+        if not (padded or eager or windows):
+            return 0
+        in_dtype = kinds if eager else 2 if on_cuda else 1
+        return queries * queries * (kinds + number * in_dtype) + scores(queries, queries)
 
     def layer(queries: int, keys: int) -> int:
         packed = queries == 1 and PACKS_HEADS and not (eager or compressed)
@@ -263,23 +274,33 @@ def needs(lm: LanguageModel) -> Callable[[Shape], Need]:
 
     def need(shape: Shape) -> Need:
         seen = shape.prompt + shape.new - 1
-        batch = 40 * (seen + 1)
-        end = number * cached(layers, seen)
+        kept = {kind: capacity(seen, kind.window) for kind in layers}
+        widest = max(kept.values())
+        prompts = number * sum(kind.numbers(shape.prompt) * many for kind, many in layers.items())
+        static = number * sum(kind.numbers(kept[kind]) * many for kind, many in layers.items())
+        one_layer = number * max(kind.numbers(shape.prompt) for kind in layers)
+        logits = number * lm.vocab_size * shape.logit_columns
         prefill = (
-            number * sum(kind.numbers(shape.prompt) * many for kind, many in layers.items())
-            + masks(shape.prompt, shape.prompt)
-            + max(number * layer(shape.prompt, shape.prompt), output(shape))
+            prompts
+            + prefill_masks(shape.prompt, padded=shape.padded)
+            + max(
+                number * layer(shape.prompt, shape.prompt),
+                number * shape.prompt * 2 * config.hidden_size + output(shape),
+            )
         )
-        seen_by_last = max(kind.columns(seen - 1) for kind in layers) + 1
-        decode = (
-            end
-            + number * max(max(kind.keys, kind.values) * kind.columns(seen) for kind in layers)
-            + masks(1, seen_by_last)
-            + max(number * layer(1, seen_by_last), output(shape))
-        )
-        total = max(prefill, decode if shape.new > 1 else 0) + batch
+        moving = static + one_layer + logits
+        one_step = number * layer(1, widest) + scores(1, widest)
+        decode = static + 2 * kinds * number * widest + max(one_step, output(shape))
+        if on_cuda:  # a captured step works in memory of its own
+            decode += one_step + logits
+        total = max(prefill, moving, decode) if shape.new > 1 else prefill
         constant = LIBRARY_BYTES.get(lm.device.type, 0)
-        return Need(shape.rows * end, shape.rows * total + constant, shape.rows, seen)
+        return Need(
+            kv_bytes=shape.rows * number * cached(layers, seen),
+            total=shape.rows * (total + 40 * (seen + 1)) + constant,
+            rows=shape.rows,
+            columns=seen,
+        )
 
     return need
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect, insort
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, count, repeat
 from typing import NamedTuple
 
 from engine.run import Batch, End, KVBytes, Run, Status, Step, until
@@ -63,8 +63,7 @@ class Spread(NamedTuple):
     largest: float | None = None
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """What one request did so far. Times are seconds since the start of the run."""
 
     request: int
@@ -114,9 +113,10 @@ def columns_by_batch(run: Run) -> list[list[Step]]:
 
 def rows(run: Run) -> tuple[Row, ...]:
     """One Row per request, in the order of the requests."""
-    meter = Meter(run)
-    meter.catch_up(run)
-    return meter.rows(run.status)
+    tables = [_Table(batch) for batch in run.batches]
+    for step in run.steps:
+        tables[step.batch].add(step)
+    return _rows(tables, run.status)
 
 
 @dataclass(frozen=True)
@@ -187,18 +187,16 @@ class Meter:
     def __init__(self, run: Run) -> None:
         self._queued = run.queued_seconds
         self._added = 0
-        self._batches = list(run.batches)
-        requests = sum(len(batch.requests) for batch in self._batches)
-        self._generated = [0] * requests
-        self._ends: list[End | None] = [None] * requests
-        self._first: list[float | None] = [None] * requests
-        self._last: list[float | None] = [None] * requests
-        self._rows: dict[int, list[Row]] = {}  # by batch, until a step of it is added
+        self._tables = [_Table(batch) for batch in run.batches]
         self._newest: Step | None = None
         self._seconds = {"prefill": 0.0, "decode": 0.0}
         self._device: float | None = 0.0
-        self._decode_steps: list[float] = []  # in order of size
-        self._first_tokens: tuple[Spread, Spread] | None = None  # until another row has one
+        self._decode_steps: list[float] = []
+        # In order of size:
+        self._waited: list[float] = []
+        self._ttft: list[float] = []
+        self._paces: list[float] = []  # of the rows that have ended
+        self._first_tokens = _FirstTokens(None, None, Spread(), Spread())
         self._tokens = {"prompt": 0, "prefill": 0, "decode": 0}
         self._padding = Waste(0, 0)
         self._slots = 0
@@ -206,90 +204,65 @@ class Meter:
 
     def read(self, run: Run) -> Figures:
         """`measure` of the run, which has grown since it was read last."""
-        self.catch_up(run)
-        return self.figures(run.status)
-
-    def catch_up(self, run: Run) -> None:
         self._queued = run.queued_seconds
         for batch in run.batches:  # one may have started and not come to a step
             self.seat(batch)
         for step in run.steps[self._added :]:
             self.add(step)
+        return self.figures(run.status)
 
     def seat(self, batch: Batch) -> None:
         """Put a batch that has started in the place of what was planned."""
-        if self._batches[batch.index] is not batch:
-            self._batches[batch.index] = batch
-            self._rows.pop(batch.index, None)
+        self._tables[batch.index].seat(batch)
 
     def add(self, step: Step) -> None:
         self._added += 1
-        batch = self._batches[step.batch]
-        finished = step.finished
-        for request, token, end in zip(batch.requests, step.tokens, step.ends, strict=True):
-            if token is not None:
-                self._generated[request] += 1
-                self._ends[request] = end
-                self._last[request] = finished
-                if step.forward == 1:
-                    self._first[request] = finished
+        table = self._tables[step.batch]
+        working = len(table.working)
+        for row in table.add(step):
+            if row.tpot is not None:
+                insort(self._paces, row.tpot)
         if step.forward == 1:
-            self._first_tokens = None
-            self._tokens["prompt"] += sum(batch.prompt_lengths)
-            wasted, slots = padding_waste([batch.prompt_lengths])
-            self._padding = Waste(self._padding.wasted + wasted, self._padding.slots + slots)
+            self._seat_rows(table.batch, step.finished)
+        else:
+            self._decode_steps.append(step.seconds)
         self._slots += len(step.tokens)
-        self._tokens[step.phase] += step.active_rows
+        self._tokens[step.phase] += working
         self._seconds[step.phase] += step.seconds
-        if step.phase == "decode":
-            insort(self._decode_steps, step.seconds)
         if step.device_seconds is None:
             self._device = None
         elif self._device is not None:
             self._device += step.device_seconds
         self._peak = max(self._peak, step.kv_bytes.total)
         self._newest = step
-        self._rows.pop(step.batch, None)
 
-    def rows(self, status: Status) -> tuple[Row, ...]:
-        table = chain.from_iterable(map(self._rows_of, self._batches))
-        if status not in _UNFINISHED:
-            return tuple(table)
-        return tuple(row if row.end else replace(row, end=_UNFINISHED[status]) for row in table)
-
-    def _rows_of(self, batch: Batch) -> list[Row]:
-        if batch.index not in self._rows:
-            self._rows[batch.index] = [
-                Row(
-                    request=request,
-                    batch=batch,
-                    slot=slot,
-                    generated=self._generated[request],
-                    end=self._ends[request],
-                    first_token_at=self._first[request],
-                    last_token_at=self._last[request],
-                )
-                for slot, request in enumerate(batch.requests)
-            ]
-        return self._rows[batch.index]
+    def _seat_rows(self, batch: Batch, first_token_at: float) -> None:
+        lengths = batch.prompt_lengths
+        self._waited = _and_so_many(self._waited, len(lengths), batch.started)
+        self._ttft = _and_so_many(self._ttft, len(lengths), first_token_at - batch.started)
+        self._first_tokens = _FirstTokens(
+            _mean(self._waited), _mean(self._ttft), _spread(self._waited), _spread(self._ttft)
+        )
+        self._tokens["prompt"] += sum(lengths)
+        wasted, slots = padding_waste([lengths])
+        self._padding = Waste(self._padding.wasted + wasted, self._padding.slots + slots)
 
     def figures(self, status: Status) -> Figures:
-        table = self.rows(status)
-        seated = [row for row in table if row.generated]
-        paces = [row.tpot for row in seated if row.generated > 1]
+        paces, first_tokens = self._paces, self._first_tokens
+        if self._newest:
+            table = self._tables[self._newest.batch]
+            if table.working and (pace := table.pace) is not None:
+                paces = _and_so_many(paces, len(table.working), pace)
+        self._decode_steps.sort()  # all but the last few are in order
         tokens, seconds = self._tokens, self._seconds
         generated = tokens["prefill"] + tokens["decode"]
         wall = self._newest.finished if self._newest else 0.0
-        if self._first_tokens is None:
-            waited = _spread(sorted(row.waited for row in seated))
-            self._first_tokens = waited, _spread(sorted(row.ttft for row in seated))
-        waited, ttft = self._first_tokens
         between = wall - seconds["prefill"] - seconds["decode"]
         return Figures(
             status=status,
             newest=self._newest,
-            rows=table,
-            timed_rows=len(seated),
+            rows=_rows(self._tables, status),
+            timed_rows=len(self._ttft),
             paced_rows=len(paces),
             prompt_tokens=tokens["prompt"],
             generated_tokens=generated,
@@ -303,19 +276,92 @@ class Meter:
             output_tokens_per_second=_ratio(generated, wall),
             decode_tokens_per_second=_ratio(tokens["decode"], seconds["decode"]),
             prompt_tokens_per_second=_ratio(tokens["prompt"], seconds["prefill"]),
-            mean_waited=_mean([row.waited for row in seated]),
-            mean_ttft=_mean([row.ttft for row in seated]),
+            mean_waited=first_tokens.mean_waited,
+            mean_ttft=first_tokens.mean_ttft,
             mean_tpot=_mean(paces),
-            waited=waited,
-            ttft=ttft,
-            tpot=_spread(sorted(paces)),
+            waited=first_tokens.waited,
+            ttft=first_tokens.ttft,
+            tpot=_spread(paces),
             decode_steps=_spread(self._decode_steps),
             padding=self._padding,
             # As `idle_waste`: every forward is a column, and column 1 alone was not decoded.
-            idle=Waste(self._slots - generated, self._slots) if paces else Waste(0, 0),
+            idle=Waste(self._slots - generated, self._slots) if tokens["decode"] else Waste(0, 0),
             kv_bytes=self._newest.kv_bytes if self._newest else KVBytes(0, 0, 0),
             peak_kv_bytes=self._peak,
         )
+
+
+class _FirstTokens(NamedTuple):
+    """What another batch changes, and no other step."""
+
+    mean_waited: float | None
+    mean_ttft: float | None
+    waited: Spread
+    ttft: Spread
+
+
+def _and_so_many(ordered: list[float], count: int, value: float) -> list[float]:
+    """The values and one more, so many times (rows that share a forward share it), in order."""
+    place = bisect(ordered, value)
+    return [*ordered[:place], *[value] * count, *ordered[place:]]
+
+
+class _Table:
+    """The rows of one batch as its forwards come. All that still work have as many tokens, of the
+    same times; a row that has ended stays as it is. So a forward costs no more than the rows that
+    end with it."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.working = list(range(len(batch.requests)))  # slots
+        self._ended: dict[int, Row] = {}
+        self._generated = 0
+        self._first: float | None = None
+        self._last: float | None = None
+        self._rows: list[Row] | None = None  # until something changes
+
+    def seat(self, batch: Batch) -> None:
+        if self.batch is not batch:
+            self.batch, self._rows = batch, None
+
+    def add(self, step: Step) -> list[Row]:
+        """The rows that end with this step."""
+        self._generated, self._last = step.forward, step.finished
+        if step.forward == 1:
+            self._first = self._last
+        self._rows = None
+        if not any(step.ends):
+            return []
+        ended = [self._row(slot, step.ends[slot]) for slot in self.working if step.ends[slot]]
+        self._ended |= {row.slot: row for row in ended}
+        self.working = [slot for slot in self.working if slot not in self._ended]
+        return ended
+
+    @property
+    def pace(self) -> float | None:
+        """`Row.tpot` of each row that still works."""
+        return self._row(self.working[0], None).tpot
+
+    @property
+    def rows(self) -> list[Row]:
+        if self._rows is None:
+            alike = map(repeat, (self._generated, None, self._first, self._last))
+            seats = zip(self.batch.requests, repeat(self.batch), count(), *alike)
+            self._rows = list(map(tuple.__new__, repeat(Row), seats))  # as Row._make, all at once
+            for slot, row in self._ended.items():
+                self._rows[slot] = row
+        return self._rows
+
+    def _row(self, slot: int, end: End | None) -> Row:
+        request = self.batch.requests[slot]
+        return Row(request, self.batch, slot, self._generated, end, self._first, self._last)
+
+
+def _rows(tables: Iterable[_Table], status: Status) -> tuple[Row, ...]:
+    table = chain.from_iterable(each.rows for each in tables)
+    if status not in _UNFINISHED:
+        return tuple(table)
+    return tuple(row if row.end else row._replace(end=_UNFINISHED[status]) for row in table)
 
 
 _UNFINISHED: dict[Status, End] = {"stopped": "cancelled", "error": "error"}
@@ -337,5 +383,5 @@ def _nearest_rank(ordered: Sequence[float], percent: int) -> float | None:
 def _spread(ordered: Sequence[float]) -> Spread:
     if not ordered:
         return Spread()
-    ranks = (_nearest_rank(ordered, percent) for percent in (50, 90, 99))
+    ranks = [_nearest_rank(ordered, percent) for percent in (50, 90, 99)]
     return Spread(len(ordered), *ranks, ordered[-1])

@@ -14,10 +14,15 @@ from engine.requests import Limits
 
 
 def add_device_options(parser: argparse._ActionsContainer) -> None:
-    """--device and --dtype, as `load_model` takes them."""
+    """--device, --dtype and --compile, as `load_model` takes them."""
     parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, mps")
     parser.add_argument(
         "--dtype", default="auto", choices=["auto", "float32", "bfloat16", "float16"]
+    )
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="compile the decode steps, once, which takes minutes; needs a C++ compiler on a CPU",
     )
 
 

@@ -15,9 +15,12 @@ from engine.requests import (
     DEFAULT_BUDGET,
     Limits,
     check_batch_size,
+    check_budget,
     check_flag,
     check_padding_side,
+    check_prompt,
     make_requests,
+    whole_number,
 )
 from engine.run import PaddingSide, Request
 
@@ -176,3 +179,59 @@ def read_link(text: str, limits: Limits) -> Order:
     except (ValueError, TypeError, RecursionError) as error:
         # No base64, no JSON, no object, a name that is unknown, or no prompts.
         raise RequestError(DAMAGED) from error
+
+
+SWEEP_PROMPT = "Explain KV cache in one sentence."
+"""That of nanoLLMServe's benchmark."""
+SWEEP_SIZES = (1, 2, 4, 8, 16)
+SWEEP_RUNS = 3
+MOST_RUNS = 20
+"""Timed runs of each size of a sweep."""
+
+
+def sizes_to_offer(limits: Limits) -> list[int]:
+    """The batch sizes that double up to the limit, and the limit itself."""
+    doubling = [2**power for power in range(limits.batch_size.bit_length())]
+    return sorted({*doubling, limits.batch_size})
+
+
+@dataclass(frozen=True)
+class SweepOrder:
+    """Which sizes to measure with which prompt, checked. `model` None is the host's first."""
+
+    batch_sizes: tuple[int, ...]
+    prompt: str
+    max_new_tokens: int
+    runs: int
+    model: str | None
+
+
+def make_sweep_order(
+    limits: Limits,
+    *,
+    batch_sizes: Sequence[int],
+    prompt: str,
+    max_new_tokens: int = DEFAULT_BUDGET,
+    runs: int = SWEEP_RUNS,
+    model: str | None = None,
+) -> SweepOrder:
+    """Check all that a visitor gave, of whatever type it is; sizes come in order, each once.
+    Raises RequestError."""
+    if not isinstance(batch_sizes, list) or not batch_sizes:
+        raise RequestError("There are no batch sizes: choose at least one.")
+    sizes = {check_batch_size(size, limits) for size in batch_sizes}
+    if not isinstance(prompt, str):
+        raise RequestError("The prompt must be a text.")
+    budget = check_budget(max_new_tokens, "The number of new tokens", limits)
+    if budget < 2:
+        raise RequestError("The number of new tokens must be at least 2: a pace takes two tokens.")
+    timed = whole_number(runs, "The number of runs")
+    if not 1 <= timed <= MOST_RUNS:
+        raise RequestError(f"The number of runs must be from 1 to {MOST_RUNS}, not {timed}.")
+    return SweepOrder(
+        batch_sizes=tuple(sorted(sizes)),
+        prompt=check_prompt(prompt, "The prompt", limits),
+        max_new_tokens=budget,
+        runs=timed,
+        model=None if model is None else str(model),
+    )

@@ -66,6 +66,11 @@ class Batch:
         """S: the width of the prefill."""
         return max(self.prompt_lengths)
 
+    @property
+    def has_pads(self) -> bool:
+        """Whether the prefill pads a row."""
+        return min(self.prompt_lengths) < self.padded_length
+
 
 @dataclass(frozen=True)
 class KVBytes:

@@ -74,9 +74,10 @@ def rounding_distance(lm: LanguageModel) -> float:
 
 @torch.inference_mode()
 def try_step(lm: LanguageModel, *, rows: int) -> None:
-    """Run a decode step of so many rows, as a batch of the engine does."""
+    """Run a decode step of so many rows, as a batch of the engine does: with more places than it
+    attends to, so that nothing is compiled for their being as many."""
     prompts = [probe_ids(lm, SHORT + 1)] * rows
-    logits_in_batch(lm, prompts, "left", rounded=lm.rounds_columns)
+    logits_in_batch(lm, prompts, "left", rounded=lm.rounds_columns, columns=1000)
 
 
 def probe_ids(lm: LanguageModel, count: int) -> list[int]:
@@ -98,8 +99,10 @@ def logits_in_batch(
     side: PaddingSide,
     *,
     rounded: bool = False,
+    columns: int = 2 * LONG,
 ) -> Tensor:
-    """(B, 2, V): the same columns as the engine gets them, the last of each row by decoding."""
+    """(B, 2, V): the same columns as the engine gets them, the last of each row by decoding, with
+    a cache of so many columns."""
     given, fed = [ids[:-1] for ids in prompts], [ids[-1] for ids in prompts]
     padded = pad(given, pad_id=lm.pad_id, side=side, device=lm.device)
     real, cache = padded.real, lm.new_cache()
@@ -110,8 +113,7 @@ def logits_in_batch(
         cache=cache,
         last=padded.last,
     )
-    # Long enough that a round number of columns is more than are filled.
-    decoder = Decoder(lm, cache, real, columns=2 * real.shape[1], rounded=rounded)
+    decoder = Decoder(lm, cache, real, columns=columns, rounded=rounded)
     decode = decoder.step(torch.tensor(fed, device=lm.device))
     return torch.stack([prefill, decode], dim=1)
 

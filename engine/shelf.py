@@ -57,10 +57,16 @@ class ModelShelf:
     torch is imported by the loading thread, so that a page is up before it.
     """
 
-    def __init__(self, names: Sequence[str], *, device: str = "auto", dtype: str = "auto") -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        compile: bool = False,
+    ) -> None:
         self.names = tuple(dict.fromkeys(names))
-        self._device = device
-        self._dtype = dtype
+        self._how = {"device": device, "dtype": dtype, "compile": compile}
         self._lock = threading.Lock()
         self._loadings: dict[str, Loading] = {}
         self._closed = False
@@ -101,7 +107,7 @@ class ModelShelf:
         try:
             from engine import load_model
 
-            lm = load_model(name, device=self._device, dtype=self._dtype, on_progress=on_progress)
+            lm = load_model(name, **self._how, on_progress=on_progress)
             # Asked for here first: on ZeroGPU only the loading thread sees where the weights are.
             device = lm.info.device
         except BatchscopeError as error:

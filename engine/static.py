@@ -106,8 +106,9 @@ class StaticBatchEngine:
 class RunStream(Iterator[Step]):
     """One run under way. Iterate it for Steps, `stop` it from any thread, always `close` it.
 
-    `record()` is the Run so far, at any time. Steps may be drawn from different threads, one
-    after another. Raises RunError if the run breaks; the record then holds the steps before it.
+    `record()` is the Run so far, at any time and from any thread. Steps may be drawn from different
+    threads, one after another. Raises RunError if the run breaks; the record then holds the steps
+    before it.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class RunStream(Iterator[Step]):
         self._settings = settings
         self._batches = plan(lm, self._requests, settings)
         self._active: ActiveBatch | None = None
+        self._writing = threading.Lock()  # what `record` reads is written whole or not at all
         self._texts = [""] * len(requests)
         self._steps: list[Step] = []
         self._status: Status = "running"
@@ -177,26 +179,28 @@ class RunStream(Iterator[Step]):
 
     def record(self) -> Run:
         """The Run so far."""
-        return Run(
-            model=self._lm.info,
-            settings=self._settings,
-            requests=self._requests,
-            batches=tuple(self._batches),
-            steps=tuple(self._steps),
-            texts=tuple(self._texts),
-            started_at=self._started_at,
-            status=self._status,
-            error=self._error,
-            queued_seconds=self._queued,
-            kv_estimate=self._forecast.kv_bytes,
-        )
+        with self._writing:
+            return Run(
+                model=self._lm.info,
+                settings=self._settings,
+                requests=self._requests,
+                batches=tuple(self._batches),
+                steps=tuple(self._steps),
+                texts=tuple(self._texts),
+                started_at=self._started_at,
+                status=self._status,
+                error=self._error,
+                queued_seconds=self._queued,
+                kv_estimate=self._forecast.kv_bytes,
+            )
 
     def _run(self) -> Iterator[Step]:
         while not self.wait_turn(STOP_CHECK_SECONDS):
             continue
-        self._started_at, self._clock = _now(), time.perf_counter()
-        if self._joined is not None:
-            self._queued = self._clock - self._joined
+        with self._writing:
+            self._started_at, self._clock = _now(), time.perf_counter()
+            if self._joined is not None:
+                self._queued = self._clock - self._joined
         failure: BatchscopeError | None = None
         try:
             if not self._stop.is_set():
@@ -250,8 +254,6 @@ class RunStream(Iterator[Step]):
             raise RunError(f"The run took longer than this host allows: {self._limit:g} s.")
 
     def _write_down(self, rows: ActiveBatch, started: float, seconds: float) -> Step:
-        for index, piece in zip(rows.batch.requests, rows.pieces, strict=True):
-            self._texts[index] += piece
         step = Step(
             batch=rows.batch.index,
             forward=rows.forwards,
@@ -264,23 +266,31 @@ class RunStream(Iterator[Step]):
             kv_bytes=rows.kv_bytes(),
             device_seconds=rows.device_seconds,
         )
-        self._steps.append(step)
+        with self._writing:
+            self._steps.append(step)
+            self._add_to_texts(rows.batch, step.pieces)
         return step
+
+    def _add_to_texts(self, batch: Batch, pieces: Sequence[str]) -> None:
+        for index, piece in zip(batch.requests, pieces, strict=True):
+            self._texts[index] += piece
 
     def _finish(self, status: Status, error: str | None = None) -> None:
         """The run is over: its rows release what they held back, its cache is freed."""
         if self._status == "running":
-            self._status, self._error = status, error
-            if self._active:
-                self._release_texts(self._active)
+            rest = self._unread(self._active) if self._active else ()
+            with self._writing:
+                self._status, self._error = status, error
+                if self._active and rest:
+                    self._add_to_texts(self._active.batch, rest)
         self._active = None
 
-    def _release_texts(self, rows: ActiveBatch) -> None:
+    def _unread(self, rows: ActiveBatch) -> Sequence[str]:
         try:
-            for index, rest in zip(rows.batch.requests, rows.unread(), strict=True):
-                self._texts[index] += rest
+            return rows.unread()
         except Exception:  # a tokenizer that fails may be why the run is over
             log.exception("the ends of the texts can't be read")
+            return ()
 
     def _all_ended(self) -> bool:
         return sum(end is not None for step in self._steps for end in step.ends) == len(self._texts)

@@ -18,9 +18,10 @@ begin at multiples of 16 bytes."""
 
 
 def capacity(columns: int, window: int | None) -> int:
-    """Columns that are allocated for a layer that will have seen `columns`."""
+    """Columns that are allocated for a layer that will have seen `columns`. The last ALIGNED of
+    them stay empty: a step that attended to all would be compiled anew, for being that simple."""
     kept = columns if window is None else min(columns, window)
-    return -(-kept // ALIGNED) * ALIGNED
+    return -(-kept // ALIGNED) * ALIGNED + ALIGNED
 
 
 def round_up(columns: int) -> int:
@@ -72,7 +73,7 @@ class Columns:
         places, of which those that are not filled are masked."""
         self.seen += 1
         if rounded:
-            self.extent = min(round_up(self.seen), self.allocated)
+            self.extent = min(round_up(self.seen), self.allocated - ALIGNED)
         else:
             self.extent = min(self.seen, self.size)
 
@@ -85,8 +86,9 @@ class Columns:
         self.place.add_(1).remainder_(self.size)
 
     def visible(self) -> Tensor:
-        """(B, 1, 1, extent) mask of a step."""
-        return self.mask[..., : self.extent]
+        """(B, 1, 1, extent) mask of a step. A copy, so that it is laid out in one way however many
+        places there are: each way would be compiled anew."""
+        return self.mask[..., : self.extent].contiguous()
 
 
 class StaticLayer(CacheLayerMixin):

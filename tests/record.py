@@ -1,16 +1,31 @@
-"""Remake the recorded runs that come with the page: the default model, warmed up.
+"""Remake the recorded runs and the sweep that come with the page: the default model, warmed up.
 
-python -m tests.record
+python -m tests.record          all of them
+python -m tests.record sweep    only the sweep
 """
 
+import sys
+
 from engine import SerialEngine, StaticBatchEngine, load_model, make_requests, runfile
+from engine import sweep as sweeps
+from engine.bench import measure_sweep
+from engine.models import LanguageModel
+from engine.orders import SWEEP_PROMPT, SWEEP_RUNS, SWEEP_SIZES
 from engine.presets import PRESETS
+from engine.requests import DEFAULT_BUDGET
+from engine.sweeping import WARMUP
 from viz.recorded import FOLDER, SIZES
 
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     lm = load_model()
+    if sys.argv[1:] != ["sweep"]:
+        record_runs(lm)
+    record_sweep(lm)
+
+
+def record_runs(lm: LanguageModel) -> None:
     presets = {preset.key: preset for preset in PRESETS}
     for key in ("tutorial", "straggler", "waves"):
         preset = presets[key]
@@ -26,6 +41,22 @@ def main() -> None:
     for size in SIZES:
         requests = make_requests(["Once upon a time,"] * size, max_new_tokens=16, ignore_eos=True)
         _record(f"size-{size}", StaticBatchEngine(lm, batch_size=size), requests)
+
+
+def record_sweep(lm: LanguageModel) -> None:
+    *_, sweep = measure_sweep(
+        lm,
+        batch_sizes=SWEEP_SIZES,
+        prompts=[SWEEP_PROMPT],
+        max_new_tokens=DEFAULT_BUDGET,
+        runs=SWEEP_RUNS,
+        warmup=WARMUP,
+        memory=False,
+    )
+    (FOLDER / "sweep.json").write_text(sweeps.dumps(sweep), encoding="utf-8")
+    for size in sweep.sizes:
+        rate = size.engine.tokens_per_second
+        print(f"batch size {size.batch_size}: {rate.median:.1f} tok/s, spread {rate.spread:.1%}")
 
 
 def _record(name: str, engine: StaticBatchEngine, requests: list) -> None:

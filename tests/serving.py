@@ -19,6 +19,7 @@ from engine.requests import Limits
 from engine.run import Run
 from engine.shelf import ModelShelf
 from tests.tiny import scripted_lm, token_ids
+from viz.stage.packed import unpacked
 
 DEFAULTS = {
     "batch_size": 4,
@@ -62,7 +63,7 @@ def served_while_loading(monkeypatch: Any, *, seconds: float) -> Iterator[tuple[
     load; it must be set within so many seconds."""
     go_on = threading.Event()
 
-    def load(name, *, device, dtype, on_progress):
+    def load(name, *, on_progress, **_how):
         on_progress(f"Downloading {name}", None)
         assert go_on.wait(seconds)
         return scripted_lm([token_ids("hello")])
@@ -160,7 +161,8 @@ class Frame:
     """What a visitor sees after one update."""
 
     def __init__(self, outputs: list[Any], size: int) -> None:
-        self.stage, self.notice, self.run_button, self.stop_button = outputs
+        stage, self.notice, self.run_button, self.stop_button = outputs
+        self.stage = unpacked(stage) if isinstance(stage, dict) else stage
         self.size = size
 
     @property

@@ -151,7 +151,7 @@ class ScriptedModel(torch.nn.Module):
         column = 1 if cache.get_seq_length() == 0 else self._column + 1
         self._column = column
         given = (input_ids, attention_mask, position_ids)  # which the next step changes in place
-        ids, mask, positions = (tensor.clone() for tensor in given)
+        ids, mask, positions = (None if each is None else each.clone() for each in given)
         self.calls.append(SimpleNamespace(ids=ids, mask=mask, positions=positions))
         if self.before_forward:
             self.before_forward(column)

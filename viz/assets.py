@@ -12,6 +12,8 @@ import plotly
 
 COMMON_JS = Path(__file__).with_name("common.js")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+PLOTLY_VERSION = f"v={plotly.__version__}"
+"""Behind the file's address, so that a browser that keeps it asks for a later one."""
 
 
 class DataComponent(gr.HTML):
@@ -62,4 +64,4 @@ def allow_assets() -> None:
 
 def plotly_head() -> str:
     """The script tag that loads Plotly from this server, wherever it is mounted."""
-    return f'<script src="gradio_api/file={PLOTLY_JS}"></script>'
+    return f'<script src="gradio_api/file={PLOTLY_JS}?{PLOTLY_VERSION}"></script>'

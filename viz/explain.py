@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from engine.metrics import Figures, Spread, Waste
@@ -133,14 +135,23 @@ def worked_tiles(figures: Figures) -> dict[str, str]:
 def facts(run: Run, figures: Figures) -> dict[str, str]:
     """The cells of the tables of TILES: a line per row, with tabs between its cells; the line of
     what is not known is empty, and so is a cell. "" is no table."""
-    cells = {
-        "output": _time_cells(figures),
-        "ttft": _first_token_cells(figures),
-        "tpot": _pace_cells(figures),
-        "kv": _memory_cells(run, figures),
+    return {
+        "output": _table(_time_cells(figures)),
+        "ttft": _first_token_facts(
+            figures.queued_seconds if words.in_line(figures) else 0.0,
+            figures.mean_waited,
+            figures.mean_ttft,
+            figures.waited,
+            figures.ttft,
+        ),
+        "tpot": _table(_pace_cells(figures)),
+        "kv": _table(_memory_cells(run, figures)),
     }
-    lines = {tile: ["\t".join(row) for row in rows] for tile, rows in cells.items()}
-    return {tile: "\n".join(rows) if any(rows) else "" for tile, rows in lines.items()}
+
+
+def _table(cells: Iterable[Iterable[str]]) -> str:
+    lines = ["\t".join(row) for row in cells]
+    return "\n".join(lines) if any(lines) else ""
 
 
 def _time_cells(figures: Figures) -> list[list[str]]:
@@ -158,17 +169,25 @@ def _time_cells(figures: Figures) -> list[list[str]]:
     ]
 
 
-def _first_token_cells(figures: Figures) -> list[list[str]]:
-    if not figures.timed_rows:
-        return []
-    queued = figures.queued_seconds if words.in_line(figures) else 0.0
-    *means, total = words.sum_of_seconds([queued, figures.mean_waited, figures.mean_ttft])
-    return [
-        [means[0]] if queued else [],
-        [means[1], *_median_p90_longest(figures.waited)],
-        [means[2], *_median_p90_longest(figures.ttft)],
-        [total],
-    ]
+@lru_cache(maxsize=1)  # the moments of a batch have it in common
+def _first_token_facts(
+    queued: float,
+    mean_waited: float | None,
+    mean_ttft: float | None,
+    waited: Spread,
+    ttft: Spread,
+) -> str:
+    if not ttft.count:
+        return ""
+    *means, total = words.sum_of_seconds([queued, mean_waited, mean_ttft])
+    return _table(
+        [
+            [means[0]] if queued else [],
+            [means[1], *_median_p90_longest(waited)],
+            [means[2], *_median_p90_longest(ttft)],
+            [total],
+        ]
+    )
 
 
 def _median_p90_longest(spread: Spread) -> list[str]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from engine import runfile
 from engine.errors import RequestError
 from engine.run import Run
+from engine.sweep import Sweep
 from viz.png import png
 from viz.slide.slide import slide_svg
 from viz.table import csv_table
@@ -87,7 +88,7 @@ def export_files(
             yield file_name(run, each.suffix), data
 
 
-def file_name(run: Run, suffix: str) -> str:
+def file_name(run: Run | Sweep, suffix: str) -> str:
     """ "batchscope-Qwen-Qwen3-0.6B-2026-11-29T18-39-10.svg": letters, digits, dots and dashes."""
     return f"batchscope-{_safe(run.model.name)}-{_safe(run.started_at[:19])}{suffix}"
 

@@ -54,7 +54,7 @@ def slot_name(run: Run, slot: int) -> str:
 def memory_labels(run: Run) -> tuple[str, str]:
     """The peak of the cache and the most rows that worked: "4.1 MB", "4 rows"."""
     peak = max((step.kv_bytes.total for step in run.steps), default=0)
-    rows = max((step.active_rows for step in run.steps), default=0)
+    rows = max((len(step.tokens) for step in run.steps), default=0)  # a prefill works for all
     return words.size(peak), words.plural(rows, "row")
 
 

@@ -90,4 +90,7 @@ def batch_slots(
 
 
 def _cells(stretches: Iterable[Stretch]) -> list[State]:
-    return [state for state, width in stretches for _ in range(width)]
+    cells: list[State] = []
+    for state, width in stretches:
+        cells += [state] * width
+    return cells

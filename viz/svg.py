@@ -40,7 +40,8 @@ class Box(NamedTuple):
 
 def number(value: float) -> str:
     """Two decimals at most: "12", "12.5", "0.33"."""
-    return f"{round(value, 2) + 0.0:.10g}"  # + 0.0: never "-0"
+    digits = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if digits == "-0" else digits
 
 
 def clean(text: str) -> str:

@@ -45,11 +45,11 @@ def blocks(batches: Sequence[BatchSlots]) -> str:
 
 
 def _rows(states: Sequence[Sequence[State]]) -> list[Sequence[State]]:
-    return [row for row in states if "empty" not in row]
+    return [row for row in states if row[:1] != ["empty"]]  # a slot is empty throughout
 
 
 def _active(row: Sequence[State]) -> int:
-    return sum(state == "active" for state in row)
+    return row.count("active")
 
 
 def _title(name: str, waste: Waste, what: str, mark: str, none: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from engine.metrics import Figures, Row, Spread, Waste, padding_waste
@@ -37,9 +38,10 @@ def shares(amounts: Sequence[float], units: int) -> list[int]:
         return [0] * len(amounts)
     exact = [units * amount / total for amount in amounts]
     whole = [int(share) for share in exact]
-    by_rest = sorted(range(len(exact)), key=lambda place: whole[place] - exact[place])
-    for place in by_rest[: units - sum(whole)]:
-        whole[place] += 1
+    if left := units - sum(whole):
+        by_rest = sorted(range(len(exact)), key=lambda place: whole[place] - exact[place])
+        for place in by_rest[:left]:
+            whole[place] += 1
     return whole
 
 
@@ -70,15 +72,16 @@ class Cache(NamedTuple):
     unit: str
 
 
+@lru_cache(maxsize=1)  # a moment of a run tells it twice
 def cache(held: KVBytes) -> Cache:
     """Cache({"live": "1.7", "padding": "1.2", "ended": "0.0"}, "2.9", "MB")."""
     scale, unit = byte_scale(held.total)
     digits = 1 if scale > 1 else 0
     units = round(10**digits * held.total / scale)
-    *parts, total = (
+    *parts, total = [
         f"{count / 10**digits:.{digits}f}"
         for count in (*shares([held.live, held.padding, held.dead], units), units)
-    )
+    ]
     return Cache(dict(zip(("live", "padding", "ended"), parts, strict=True)), total, unit)
 
 

@@ -13,13 +13,14 @@ from engine.run import until
 from engine.static import StaticBatchEngine
 from tests.browser.cells import picture_after
 from tests.browser.conftest import ROWS
+from tests.figures import Size, made_up_run
 from tests.serving import served
 from tests.tiny import EOS, scripted_lm, token_ids
 from tests.unit.pictures import places
 from viz import words
 from viz.explain import TILES, facts
 from viz.recorded import RECORDINGS, recorded
-from viz.stage.state import moment
+from viz.stage.state import moment, stride
 
 TEXT = token_ids("the quick brown fox jumps over the lazy dog")
 SHOWN = """(() => {
@@ -419,3 +420,31 @@ def test_the_recorded_runs_can_be_opened(url, open_page, stage_of):
             page.get_by_role("button", name=recording.label).click()
             stage.wait_for_end()
             assert stage.evaluate("view.steps") == len(recorded(recording.name).steps)
+
+
+def test_a_long_run_rests_only_where_its_figures_are_told(url, open_page, stage_of, tmp_path):
+    run = made_up_run(Size(16, 1100))
+    every = stride(run)
+    assert every > 1
+    assert len(run.steps) % every
+    path = tmp_path / "run.json"
+    runfile.save(run, path)
+    with open_page(url) as page:
+        stage = stage_of(page)
+        open_file(stage, path)
+        page.locator(".bs-picture").focus()
+        page.keyboard.press("ArrowLeft")
+        last = len(run.steps) - len(run.steps) % every
+        assert stage.evaluate("view.step") == last
+        page.keyboard.press("ArrowRight")
+        assert stage.evaluate("view.step") == len(run.steps)
+        for k in (0, every, 100 * every, last, len(run.steps)):
+            page.locator(".bs-cursor").fill(str(-(-k // every) * every))
+            shown, now = stage.evaluate(SHOWN), until(run, k)
+            said = moment(now, measure(now))
+            assert shown["reached"].startswith(f"{k} / {len(run.steps)} · ")
+            assert shown["values"] == [tile["value"] for tile in said["tiles"]]
+            assert shown["notes"] == [tile["note"] for tile in said["tiles"]]
+            assert [*shown["heading"], shown["summary"]] == [*said["heading"], said["summary"]]
+            assert shown["texts"] == list(now.texts)
+            assert shown["z"] == picture_after(run, k, shown["places"])

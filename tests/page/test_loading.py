@@ -23,7 +23,7 @@ from tests.tiny import scripted_lm, token_ids
 def test_a_run_waits_for_the_model_and_says_how_far_it_is(monkeypatch):
     halfway, go_on = threading.Event(), threading.Event()
 
-    def load(name, *, device, dtype, on_progress):
+    def load(name, *, on_progress, **_how):
         on_progress("Downloading the default model, 46 MB", 0.5)
         halfway.set()
         assert go_on.wait(20)
@@ -44,7 +44,7 @@ def test_a_run_waits_for_the_model_and_says_how_far_it_is(monkeypatch):
 def test_stop_while_the_model_loads(monkeypatch):
     go_on = threading.Event()
 
-    def load(name, *, device, dtype, on_progress):
+    def load(name, *, on_progress, **_how):
         assert go_on.wait(20)
         return scripted_lm([token_ids("hello")])
 
@@ -138,7 +138,7 @@ def test_a_script_that_stops_before_the_model_is_there_hears_so(stuck):
 def test_f1_a_model_that_cannot_be_loaded_leaves_the_one_before_in_place(monkeypatch):
     loaded = []
 
-    def load(name, *, device, dtype, on_progress):
+    def load(name, *, on_progress, **_how):
         loaded.append(name)
         if name == "org/gated":
             raise ModelError("org/gated needs access.")
@@ -157,7 +157,7 @@ def test_f1_a_model_that_cannot_be_loaded_leaves_the_one_before_in_place(monkeyp
 def test_f1_a_model_that_cannot_be_loaded_is_said_and_tried_again(monkeypatch):
     answers = [ModelError("nowhere/model was not found on the hub."), None]
 
-    def load(name, *, device, dtype, on_progress):
+    def load(name, *, on_progress, **_how):
         error = answers.pop(0)
         if error:
             raise error
@@ -177,7 +177,7 @@ def test_f1_a_model_that_cannot_be_loaded_is_said_and_tried_again(monkeypatch):
 def test_all_at_once_loads_here_and_tries_nothing_again(monkeypatch):
     loaded_by = []
 
-    def load(name, *, device, dtype, on_progress):
+    def load(name, *, on_progress, **_how):
         loaded_by.append(threading.current_thread())
         if name == "broken":
             raise ModelError("broken was not found.")

@@ -1,6 +1,7 @@
 """Decode steps: on a static cache, captured, one ahead, compiled: the ids are the same."""
 
 import logging
+import shutil
 
 import pytest
 import torch
@@ -8,7 +9,10 @@ import torch
 import engine.graphs
 import engine.static_cache
 from engine.decode import Decoder
+from engine.masks import attention_mask
+from engine.models import compiled
 from engine.requests import make_requests
+from engine.serial import SerialEngine
 from engine.static import StaticBatchEngine
 from engine.static_cache import capacity, round_up
 from tests.captured import captured, record
@@ -174,9 +178,9 @@ def test_numbers_of_places_are_round_and_at_most_a_quarter_too_many():
 
 
 def test_a_window_allocates_no_more_places_than_it_shows():
-    assert capacity(1000, None) == 1008
-    assert capacity(1000, 8) == 16
-    assert capacity(5, 4096) == 16
+    assert capacity(1000, None) == 1008 + 16
+    assert capacity(1000, 8) == 16 + 16
+    assert capacity(5, 4096) == 16 + 16
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma3"])
@@ -187,7 +191,7 @@ def test_a_decode_step_moves_no_tensor(family):
     ids = torch.full((2, 12), A)
     with torch.inference_mode():
         positions = torch.arange(12).expand(2, 12)
-        mask = engine.active.attention_mask(lm.model, cache, real, queries=12)
+        mask = attention_mask(lm.model, cache, real, queries=12)
         lm.forward(ids, mask=mask, position_ids=positions, cache=cache, last=[11, 11])
         decoder = Decoder(lm, cache, real, columns=30)
         addresses = []
@@ -196,3 +200,19 @@ def test_a_decode_step_moves_no_tensor(family):
             tensors = [t for layer in cache.layers for t in (layer.keys, layer.values)]
             addresses.append([tensor.data_ptr() for tensor in tensors])
     assert all(addresses[0] == later for later in addresses)
+
+
+# compiled
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")
+def test_rows_of_compiled_steps_equal_their_solo_runs():
+    """For one row and for any number of them nothing is compiled again."""
+    lm = ends_often(tiny_lm(num_hidden_layers=1))
+    requests = make_requests(["a", "and b", "and then c"], max_new_tokens=[9, 30, 140])
+    alone = row_ids(SerialEngine(lm).run(requests))
+    quick = compiled(lm)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for size in (3, 2, 1):
+            assert row_ids(StaticBatchEngine(quick, batch_size=size).run(requests)) == alone
+    assert quick.decode_path == "compiled"

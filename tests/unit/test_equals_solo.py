@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-import engine.active
+import engine.masks
 from engine.errors import RequestError
 from engine.masks import attention_mask
 from engine.requests import make_requests
@@ -46,7 +46,7 @@ def test_the_proof_finds_rows_that_see_their_pads(monkeypatch, capsys):
 
     monkeypatch.setattr(sys, "argv", ["families", "--batches", "6", "--family", "llama"])
     assert main() == 0
-    monkeypatch.setattr(engine.active, "attention_mask", see_all)
+    monkeypatch.setattr(engine.masks, "attention_mask", see_all)
     assert main() == 1
     assert "alone Answer" in capsys.readouterr().err
 

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PLAIN_DATA = {"engine.run", "engine.metrics", "engine.runfile", "engine.errors", "engine.inert"}
+PLAIN_DATA = {
+    "engine.run",
+    "engine.metrics",
+    "engine.runfile",
+    "engine.sweep",
+    "engine.errors",
+    "engine.inert",
+}
 
 
 def imported(source: str, package: str) -> set[str]:

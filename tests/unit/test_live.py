@@ -6,11 +6,13 @@ from contextlib import closing
 import pytest
 
 from engine.errors import RequestError
-from engine.live import Refused, Waiting, frames, gpu_seconds
+from engine.live import EngineThread, Refused, Waiting, frames, gpu_seconds
 from engine.requests import make_requests
+from engine.run import texts_after
 from engine.static import RunStream
+from engine.turns import turns_on
 from tests.tiny import scripted_lm
-from tests.unit.streams import A, stream_of
+from tests.unit.streams import PATIENCE, A, B, FailingOnce, stream_of, works
 
 
 @pytest.mark.parametrize(
@@ -74,17 +76,17 @@ def test_memory_is_looked_at_when_the_turn_has_come(monkeypatch):
     monkeypatch.setattr("engine.live.WAIT_SECONDS", 0)
     lm = scripted_lm([[A]])
     waits = frames_of(lm)
-    with closing(waits):
-        with closing(stream_of(lm)) as first:
-            next(first)
-            looks.clear()
-            for _ in range(3):
-                waiting = next(waits)
-                assert isinstance(waiting, Waiting)
-                assert waiting.ahead == 1
-            assert looks == []
-        assert next(waits).status == "running"
-        assert looks == [1]
+    with closing(stream_of(lm)) as first:
+        next(first)
+        looks.clear()
+        for _ in range(3):
+            waiting = next(waits)
+            assert isinstance(waiting, Waiting)
+            assert waiting.ahead == 1
+        assert looks == []
+    assert next(waits).status == "running"
+    assert looks  # before the picture, and by the engine once more
+    assert [*waits][-1].status == "done"
 
 
 def test_a_run_that_is_stopped_in_line_is_not_measured(monkeypatch):
@@ -101,3 +103,114 @@ def test_a_run_that_is_stopped_in_line_is_not_measured(monkeypatch):
         stop.set()
         *_, last = waits
     assert (last.status, last.error, last.steps) == ("stopped", None, ())
+
+
+class Gate:
+    """A `before_forward` that waits before one forward until it is opened."""
+
+    def __init__(self, column):
+        self.column = column
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    def __call__(self, column):
+        if column == self.column:
+            self.reached.set()
+            assert self.open.wait(PATIENCE)
+
+
+def engine_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "engine"]
+
+
+def wait_until_no_engine_runs():
+    for thread in engine_threads():
+        thread.join(PATIENCE)
+    assert engine_threads() == []
+
+
+def test_no_forward_waits_for_a_frame_to_be_taken():
+    gate = Gate(5)
+    lm = scripted_lm([[A]], before_forward=gate)
+    shown = frames_of(lm)
+    assert next(shown).steps == ()
+    assert gate.reached.wait(PATIENCE)  # nobody asked for another frame
+    gate.open.set()
+    wait_until_no_engine_runs()
+    last = next(shown)
+    assert (last.status, len(last.steps)) == ("done", 5)
+    assert list(shown) == []
+
+
+def test_the_frame_under_way_shows_what_came_meanwhile(monkeypatch):
+    monkeypatch.setattr("engine.live.FRAME_SECONDS", 0)
+    gate = Gate(4)
+    shown = frames_of(scripted_lm([[A]], before_forward=gate))
+    assert next(shown).steps == ()
+    assert gate.reached.wait(PATIENCE)
+    frame = next(shown)
+    assert (frame.status, len(frame.steps)) == ("running", 3)
+    gate.open.set()
+    assert [frame.status for frame in shown][-1] == "done"
+
+
+def test_a_closed_run_ends_with_the_forward_under_way_and_is_not_waited_for():
+    gate = Gate(3)
+    lm = scripted_lm([[A]], before_forward=gate)
+    shown = frames_of(lm, max_new_tokens=100)
+    next(shown)
+    assert gate.reached.wait(PATIENCE)
+    shown.close()
+    assert len(turns_on(lm.device)) == 1
+    gate.open.set()
+    wait_until_no_engine_runs()
+    assert len(turns_on(lm.device)) == 0
+    assert len(lm.model.calls) == 3
+    assert works(lm)
+
+
+def test_a_run_that_nobody_closes_ends_when_it_is_forgotten():
+    gate = Gate(2)
+    lm = scripted_lm([[A]], before_forward=gate)
+    shown = frames_of(lm, max_new_tokens=100)
+    next(shown)
+    assert gate.reached.wait(PATIENCE)
+    del shown
+    gate.open.set()
+    wait_until_no_engine_runs()
+    assert len(lm.model.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "last"),
+    [(RuntimeError("odd weather"), None), (RequestError("too long"), Refused("too long"))],
+)
+def test_what_breaks_in_the_engines_thread_is_told(error, last):
+    lm = scripted_lm([[A]], before_forward=FailingOnce(3, error))
+    *_, frame = frames_of(lm)
+    if last is None:
+        assert (frame.status, len(frame.steps)) == ("error", 2)
+        assert "odd weather" in frame.error
+    else:
+        assert frame == last
+    assert engine_threads() == []
+
+
+def test_a_record_holds_of_each_step_all_or_nothing():
+    lm = scripted_lm([[A, B]])
+    with closing(stream_of(lm, max_new_tokens=400)) as stream:
+        engine = EngineThread(stream)
+        while not engine.over.is_set():
+            run = stream.record()
+            assert run.texts == texts_after(run, run.steps)
+        engine.result()
+    assert len(stream.record().steps) == 400
+
+
+def test_a_lent_gpu_keeps_the_loop_inside_the_generator(monkeypatch):
+    monkeypatch.setattr("engine.live.ON_ZERO_GPU", True)
+    lm = scripted_lm([[A]])
+    shown = frames_of(lm)
+    assert next(shown).steps == ()
+    assert engine_threads() == []
+    assert lm.model.calls == []
+    assert [*shown][-1].status == "done"

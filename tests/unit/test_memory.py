@@ -569,7 +569,7 @@ pages = int(open("/proc/self/statm").read().split()[0])
 limit = pages * resource.getpagesize() + 200_000_000
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
-    engine.run(make_requests([[65] * 6000] * 4, max_new_tokens=2))
+    engine.run(make_requests([[65] * 6000] * 3 + [[65]], max_new_tokens=2))
 except RunError as error:
     print(error)
 print(engine.run(make_requests(["one", "three"], max_new_tokens=3)).status)

@@ -253,6 +253,42 @@ def test_rates_of_several_batches_use_all_tokens_and_all_time():
     assert figures.prompt_tokens_per_second == pytest.approx(8.0)
 
 
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(1, 9), st.integers(1, 7)), min_size=1, max_size=4),
+        min_size=1,
+        max_size=3,
+    ),
+    st.randoms(),
+)
+def test_rows_and_their_statistics_are_those_of_the_tokens(batches, chance):
+    """Each row told apart, without what the rows of a forward have in common."""
+    run = with_steps(make_run(batches), lambda _: {"seconds": chance.uniform(0.01, 0.1)})
+    run = cut(run, chance.randint(0, len(run.steps)), chance.choice(["running", "stopped"]))
+    table = rows(run)
+    for row in table:
+        mine = [
+            (step, step.ends[row.slot])
+            for step in run.steps
+            if step.batch == row.batch.index and step.tokens[row.slot] is not None
+        ]
+        times = [step.finished for step, _ in mine]
+        assert row.generated == len(mine)
+        assert (row.first_token_at, row.last_token_at) == (
+            (times[0], times[-1]) if times else (None, None)
+        )
+        ended = mine[-1][1] if mine else None
+        assert row.end == (ended or ("cancelled" if run.status == "stopped" else None))
+    figures, paces = measure(run), sorted(row.tpot for row in table if row.tpot is not None)
+    assert figures.rows == table
+    assert (figures.paced_rows, figures.tpot.count) == (len(paces), len(paces))
+    assert figures.tpot.median == percentile(paces, 50)
+    assert figures.tpot.p90 == percentile(paces, 90)
+    if paces:
+        assert figures.mean_tpot == pytest.approx(sum(paces) / len(paces))
+    assert figures.generated_tokens == sum(row.generated for row in table)
+
+
 def test_a_second_batch_waits_and_its_ttft_starts_with_the_batch():
     table = rows(make_run([[(2, 3)], [(4, 2)]], prefill=0.5, decode=0.25))
     assert [row.waited for row in table] == [0.0, 1.0]

@@ -185,8 +185,8 @@ def test_another_file_is_refused(saved):
     [
         ({}, torch.float32),
         ({"avx512_f": True}, torch.float32),
-        ({"avx512_bf16": True}, torch.bfloat16),
-        ({"amx_bf16": True}, torch.bfloat16),
+        ({"avx512_bf16": True}, torch.float32),
+        ({"avx512_bf16": True, "amx_bf16": True}, torch.bfloat16),
     ],
 )
 def test_auto_on_a_cpu_is_bfloat16_where_it_is_native(monkeypatch, saved, flags, dtype):

@@ -1,5 +1,7 @@
 """A run as of any of its steps: the record, its figures, and what the stage is told of them."""
 
+import itertools
+import json
 from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
@@ -12,6 +14,7 @@ from engine.metrics import history, measure
 from engine.requests import make_requests
 from engine.run import KVBytes, until
 from engine.static import StaticBatchEngine
+from tests.figures import Size, made_up_run
 from tests.tiny import EOS, scripted_lm, token_ids
 from tests.unit.paper import WORKED, cut, make_run, with_steps
 from viz import words
@@ -119,11 +122,13 @@ def test_with_a_stride_each_moment_is_that_of_its_step(batches, every):
 
 def test_ordinary_runs_have_all_their_moments():
     assert stride(WORKED) == 1
-    assert stride(make_run([[(8, 512)] * 64])) == 1
+    assert stride(make_run([[(8, 512)] * 32])) == 1
 
 
 @pytest.mark.parametrize(
-    "batches", [[[(1, 512)]] * 64, [[(1, MOST_MOMENTS + 1)]], [[(1, 10)]] * 600], ids=len
+    "batches",
+    [[[(1, 512)]] * 64, [[(1, MOST_MOMENTS + 1)]], [[(1, 10)]] * 600, [[(8, 2048)] * 64]],
+    ids=["64 batches", "long", "600 batches", "64 rows"],
 )
 def test_a_long_run_has_a_bounded_number_of_moments(batches):
     run = make_run(batches)
@@ -133,6 +138,13 @@ def test_a_long_run_has_a_bounded_number_of_moments(batches):
     assert count == -(-len(run.steps) // every) + 1
     assert count <= MOST_MOMENTS + 1
     assert count * len(run.requests) <= MOST_ROWS_TOLD + 2 * len(run.requests)
+
+
+def test_the_value_of_a_run_that_is_over_grows_no_faster_than_its_cells():
+    cells = [Size(8, 256), Size(8, 512), Size(16, 512), Size(16, 1024)]
+    sizes = [len(json.dumps(stage_state(made_up_run(size), key="k"))) for size in cells]
+    for before, after in itertools.pairwise(sizes):
+        assert 1 < after / before < 2.1
 
 
 def test_changes_go_down_to_the_leaves():

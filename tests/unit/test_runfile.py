@@ -84,8 +84,8 @@ def refused(text) -> str:
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
 def test_c12_numbers_that_are_none_are_refused(number):
     text = runfile.dumps(WORKED)
-    assert '"seconds": 0.5' in text
-    assert number in refused(text.replace('"seconds": 0.5', f'"seconds": {number}'))
+    assert '"seconds":0.5' in text
+    assert number in refused(text.replace('"seconds":0.5', f'"seconds":{number}'))
 
 
 def set_at(path, value):
@@ -332,7 +332,9 @@ def test_a_run_of_version_1_is_read_as_one_of_version_2():
 
 
 @pytest.mark.parametrize(
-    "path", sorted(RECORDINGS_FOLDER.glob("*.json")), ids=lambda path: path.stem
+    "path",
+    sorted(set(RECORDINGS_FOLDER.glob("*.json")) - {RECORDINGS_FOLDER / "sweep.json"}),
+    ids=lambda path: path.stem,
 )
 def test_the_recordings_load_and_come_back(path):
     run = runfile.load(path)

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.runfile import MAX_BYTES
 from viz.assets import PLOTLY_JS
+from viz.page.transfer import KEEP, may_be_kept
 
 log = logging.getLogger("batchscope.page")
 
@@ -134,7 +135,10 @@ class Visit:
             self._answered = True
             if message["status"] == 500:  # how Gradio sends every refusal
                 message |= {"status": 400}
-            MutableHeaders(scope=message).update(HEADERS)
+            headers = MutableHeaders(scope=message)
+            headers.update(HEADERS)
+            if message["status"] == 200 and may_be_kept(self._scope):
+                headers["Cache-Control"] = KEEP
         self._over = message["type"] == "http.response.body" and not message.get("more_body")
         await self._send(message)
 

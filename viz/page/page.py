@@ -8,5 +8,7 @@ from viz.editor.editor import CSS as EDITOR_CSS
 from viz.page.title import CSS as TITLE_CSS
 from viz.stage.stage import CSS as STAGE_CSS
 from viz.story.story import CSS as STORY_CSS
+from viz.sweep.sweep import CSS as SWEEP_CSS
 
-CSS_PATHS = [Path(__file__).with_name("page.css"), TITLE_CSS, EDITOR_CSS, *STAGE_CSS, STORY_CSS]
+PAGE_CSS = Path(__file__).with_name("page.css")
+CSS_PATHS = [PAGE_CSS, TITLE_CSS, EDITOR_CSS, *STAGE_CSS, SWEEP_CSS, STORY_CSS]

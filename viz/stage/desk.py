@@ -56,7 +56,7 @@ EXPORTS = (
 """What can be taken away; `suffix` ends the name of the file."""
 
 
-def _answering(answer: Callable[[Question], Answer]) -> Callable[[Any], Answer]:
+def answering(answer: Callable[[Question], Answer]) -> Callable[[Any], Answer]:
     """Says what is wrong with a question as {"error": sentence}."""
 
     @wraps(answer)
@@ -85,7 +85,7 @@ def at_most_a_few() -> Iterator[None]:
         _PLACES.release()
 
 
-@_answering
+@answering
 def open_run(question: Question) -> Answer:
     """{"record": JSON of a saved run} -> {"state": the stage's value}."""
     run = finished_run(question.get("record"))
@@ -93,7 +93,7 @@ def open_run(question: Question) -> Answer:
     return {"state": stage_state(run, key=key)}
 
 
-@_answering
+@answering
 def recorded_run(question: Question) -> Answer:
     """{"name": one of RECORDINGS} -> {"state": the stage's value}."""
     name = question.get("name")
@@ -102,7 +102,7 @@ def recorded_run(question: Question) -> Answer:
     return {"state": stage_state(recorded(name), key=f"recorded-{name}", recorded=True)}
 
 
-@_answering
+@answering
 def export_run(question: Question) -> Answer:
     """{"record", "format", "theme", "step", "recorded"} -> {"name", "type", "text"} of a file.
 

@@ -63,6 +63,7 @@ function drawControls() {
   cursor.disabled = play.disabled = !over() || !run.steps;
   cursor.step = run.stride;
   cursor.max = run.stride * Math.ceil(run.steps / run.stride);
+  cursor.title = run.stride > 1 ? `One stop every ${run.stride} steps` : "";
   cursor.value = view.last ? cursor.max : view.step;
   cursor.setAttribute("aria-valuetext", view.value.heading.filter(Boolean).join(", "));
   setText(find("reached"), `${view.step} / ${run.steps} · ${(finishedAt()[view.step] / 1000).toFixed(2)} s`);
@@ -70,7 +71,7 @@ function drawControls() {
 
 const ARROWS = {
   ArrowRight: () => view.step + run.stride,
-  ArrowLeft: () => view.step - run.stride,
+  ArrowLeft: () => view.step - 1, // the last reachable before it: the end may be less than a stride away
 };
 // On the picture and on a slide; elsewhere these scroll the page.
 const MOVES = {

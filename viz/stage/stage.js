@@ -156,10 +156,16 @@ function show(step) {
   tell();
 }
 
+// Some parts of a streamed value travel as JSON; see packed.py.
+function unpacked(value) {
+  const texts = props.packed.filter((name) => typeof value[name] === "string");
+  return { ...value, ...Object.fromEntries(texts.map((name) => [name, JSON.parse(value[name])])) };
+}
+
 function schedule() {
   scheduled ||= requestAnimationFrame(() => {
     scheduled = 0;
-    present(props.value);
+    present(unpacked(props.value));
   });
 }
 

@@ -10,6 +10,7 @@ from viz.assets import DataComponent, plotly_head
 from viz.explain import STATES, TILES
 from viz.recorded import RECORDINGS
 from viz.stage.desk import EXPORTS, export_run, open_run, recorded_run
+from viz.stage.packed import PACKED
 from viz.stage.state import LEGEND, ROW_WORDS
 
 FOLDER = Path(__file__).parent
@@ -46,4 +47,5 @@ def stage_props() -> dict[str, Any]:
         "recorded_runs": [recording._asdict() for recording in RECORDINGS],
         "exports": EXPORTS,
         "max_bytes": runfile.MAX_BYTES,
+        "packed": PACKED,
     }

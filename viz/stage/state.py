@@ -8,12 +8,13 @@ the milliseconds of each forward of batch b. Everything else changes rarely or i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, groupby
 from math import ceil
 from typing import Any
 
 from engine import runfile
 from engine.metrics import Figures, Meter, Waste, history
-from engine.run import KVBytes, Run, Step
+from engine.run import Batch, KVBytes, Run, Step
 from viz import words
 from viz.explain import TILES, facts, worked_states, worked_tiles
 
@@ -31,8 +32,8 @@ ROW_WORDS = {
     "cancelled": "stopped",
     "error": "failed",
 }
-MOST_MOMENTS = 4_000
-MOST_ROWS_TOLD = 250_000
+MOST_MOMENTS = 512
+MOST_ROWS_TOLD = 16_384
 
 StageState = dict[str, Any]
 
@@ -80,8 +81,8 @@ class StageWriter:
 
     def write(self, run: Run) -> StageState:
         """The value for the run, which has grown since it was written last."""
-        for step in run.steps[self._written :]:
-            self._add(step, run.batches[step.batch].requests)
+        for batch, steps in groupby(run.steps[self._written :], key=lambda step: step.batch):
+            self._add(list(steps), run.batches[batch])
         self._written = len(run.steps)
         figures = self._meter.read(run)
         state = {
@@ -106,14 +107,25 @@ class StageWriter:
             }
         return state
 
-    def _add(self, step: Step, requests: Sequence[int]) -> None:
-        held = step.kv_bytes
-        self._times[step.batch] += f"{1000 * step.started:.1f}/{1000 * step.seconds:.1f} "
-        self._kv[step.batch] += f"{held.live}/{held.padding}/{held.dead} "
-        for request, token, piece in zip(requests, step.tokens, step.pieces, strict=True):
-            if token is not None:
-                self._logs[request] += f"{token} {_escape(piece)}\n"
-                self._released[request] += len(piece)
+    def _add(self, steps: Sequence[Step], batch: Batch) -> None:
+        """Append neighbouring steps of one batch, row by row: each string is copied once."""
+        self._times[batch.index] += "".join(
+            [f"{1000 * step.started:.1f}/{1000 * step.seconds:.1f} " for step in steps]
+        )
+        self._kv[batch.index] += "".join(
+            [f"{kv.live}/{kv.padding}/{kv.dead} " for kv in (step.kv_bytes for step in steps)]
+        )
+        tokens = zip(*(step.tokens for step in steps), strict=True)
+        pieces = zip(*(step.pieces for step in steps), strict=True)
+        for request, ids, texts in zip(batch.requests, tokens, pieces, strict=True):
+            self._logs[request] += "".join(
+                [
+                    f"{token} {_escape(text)}\n"
+                    for token, text in zip(ids, texts, strict=True)
+                    if token is not None
+                ]
+            )
+            self._released[request] += sum(map(len, texts))
 
 
 def moment(run: Run, figures: Figures) -> dict[str, Any]:
@@ -128,8 +140,9 @@ def moment(run: Run, figures: Figures) -> dict[str, Any]:
 
 
 def stride(run: Run) -> int:
-    """From how many steps to how many a replay has a moment: all of them in ordinary runs, fewer
-    where they would take long to make and to send."""
+    """From how many steps to how many a replay has a moment: all of them in ordinary runs (32 rows
+    of 512 steps), fewer where they would take long to make and to send. A replay rests only where
+    it has one, so what it tells is always of the step that it shows."""
     steps = len(run.steps)
     return max(1, ceil(steps / MOST_MOMENTS), ceil(steps * len(run.requests) / MOST_ROWS_TOLD))
 
@@ -149,26 +162,26 @@ def moments(run: Run, *, every: int = 1) -> list[dict[str, Any]]:
 def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """What differs, down to the leaves. A list of dictionaries as long as before counts as a
     dictionary of its places: {"tiles": {"0": {"value": "54.8"}}}."""
-    differing = {}
-    for name, value in after.items():
-        old = before.get(name)
-        if old == value:
-            continue
-        if _alike(old, value):
-            old, value = _places(old), _places(value)
-        both = isinstance(old, dict) and isinstance(value, dict)
-        differing[name] = changes(old, value) if both else value
-    return differing
+    return {
+        name: _difference(before.get(name), value)
+        for name, value in after.items()
+        if before.get(name) != value
+    }
 
 
-def _alike(old: Any, new: Any) -> bool:
-    """Whether both are lists of dictionaries, one for one."""
+def _difference(old: Any, new: Any) -> Any:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return changes(old, new)
+    if _one_for_one(old, new):
+        pairs = enumerate(zip(old, new, strict=True))
+        return {str(place): changes(was, now) for place, (was, now) in pairs if was != now}
+    return new
+
+
+def _one_for_one(old: Any, new: Any) -> bool:
+    """Whether both are lists of dictionaries, as many."""
     lists = isinstance(old, list) and isinstance(new, list) and len(old) == len(new)
-    return lists and all(isinstance(part, dict) for part in (*old, *new))
-
-
-def _places(values: list[Any]) -> dict[str, Any]:
-    return {str(place): value for place, value in enumerate(values)}
+    return lists and all(isinstance(part, dict) for part in chain(old, new))
 
 
 def strip(run: Run) -> str:
@@ -188,8 +201,8 @@ def heading(run: Run, figures: Figures) -> list[str]:
         return [f"{ended} after step {_step_of(run, step)}", ""]
     if step is None:
         return ["Prefill", "all prompts in one forward"]
-    seated = [figures.rows[request] for request in run.batches[step.batch].requests]
-    working = sum(row.end is None for row in seated)
+    seated = [figures.rows[request].end for request in run.batches[step.batch].requests]
+    working = seated.count(None)
     where = f"Batch {step.batch + 1} of {len(run.batches)} · " if len(run.batches) > 1 else ""
     return [
         f"{where}Step {_step_of(run, step)}",
@@ -198,7 +211,7 @@ def heading(run: Run, figures: Figures) -> list[str]:
 
 
 def _step_of(run: Run, step: Step) -> str:
-    last = max(run.requests[index].max_new_tokens for index in run.batches[step.batch].requests)
+    last = max([run.requests[index].max_new_tokens for index in run.batches[step.batch].requests])
     return f"{step.forward} of {last}"
 
 

@@ -1,0 +1,38 @@
+"""The most memory that some work held at once on a device, beside what was there before it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+os.environ.setdefault(
+    "KINETO_LOG_LEVEL", "99"
+)  # the profiler tells stderr when it starts and stops
+
+
+def counted_while_timed(device: torch.device) -> bool:
+    """Whether counting costs nothing: CUDA's allocator keeps count by itself. On a CPU torch's
+    profiler writes down every allocation, which takes time, so it needs a run of its own."""
+    return device.type == "cuda"
+
+
+def peak_bytes(work: Callable[[], object], device: torch.device) -> int | None:
+    """Run the work -> bytes, of tensors alone and exact; None where nobody counts."""
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        work()
+        return torch.cuda.max_memory_allocated(device) - before
+    if device.type != "cpu":
+        return None
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        work()
+    held = peak = 0
+    for event in profiler.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak

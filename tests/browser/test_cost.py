@@ -1,0 +1,62 @@
+"""What hundreds of updates leave behind in a browser, and what a second visit loads again."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.serving import served, wait_for
+from tests.tiny import scripted_lm, token_ids
+
+UPDATES = 400
+
+
+@pytest.fixture
+def url(monkeypatch):
+    monkeypatch.setattr("engine.live.FRAME_SECONDS", 0.01)
+    with served(scripted_lm([token_ids("slot by slot ")], seconds=0.002)) as url:
+        yield url
+
+
+def held(devtools):
+    devtools.send("HeapProfiler.collectGarbage")
+    metrics = devtools.send("Performance.getMetrics")["metrics"]
+    counts = {metric["name"]: metric["value"] for metric in metrics}
+    return counts["Nodes"], counts["JSEventListeners"]
+
+
+def test_hundreds_of_updates_leave_no_node_and_no_listener(url, open_page, stage_of):
+    with open_page(url) as page:
+        stage = stage_of(page)
+        devtools = page.context.new_cdp_session(page)
+        devtools.send("Performance.enable")
+        stage.set_prompts(["One row", "Another row", "A third"], [500] * 3)
+        frames = "() => Number(document.querySelector('.bs-stage').dataset.frames)"
+        stage.run()
+        stage.wait_for_end()
+        expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
+        before, drawn = held(devtools), page.evaluate(frames)
+        while page.evaluate(frames) < drawn + UPDATES:
+            stage.run()
+            stage.wait_for_end()
+        wait_for(lambda: held(devtools) == before)  # Gradio tidies up behind the last message
+
+
+def test_a_second_visit_loads_no_script_again(url, open_page):
+    with open_page(url) as page:
+        devtools = page.context.new_cdp_session(page)
+        devtools.send("Network.enable")
+        address, size = {}, {}
+        devtools.on(
+            "Network.responseReceived",
+            lambda event: address.update({event["requestId"]: event["response"]["url"]}),
+        )
+        devtools.on(
+            "Network.loadingFinished",
+            lambda event: size.update({event["requestId"]: event["encodedDataLength"]}),
+        )
+        page.goto(url)
+        page.wait_for_function("document.querySelector('.bs-stage')?.batchscope !== undefined")
+        scripts = {key for key, at in address.items() if re.search(r"\.(js|css)(\?|$)", at)}
+        assert any("plotly.min.js" in address[key] for key in scripts)
+        assert sum(size.get(key, 0) for key in scripts) < 10_000

@@ -7,8 +7,10 @@ python app.py --model Qwen/Qwen3-0.6B  any hub id, folder or .gguf file
 clients see of them, so they are not postponed in this file.
 """
 
+import gc
 import os
 
+gc.disable()  # for the imports: they leave no garbage, and looking for it takes half a second
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 # Gradio's own statistics of events, which nobody sees here, would grow with each of them.
@@ -74,6 +76,8 @@ from viz.story.story import Story
 from viz.sweep.state import doing, shown_state, sweep_value
 from viz.sweep.sweep import SweepTab, order_in
 from viz.words import plural
+
+gc.enable()
 
 run_numbers = itertools.count(1)
 
@@ -593,6 +597,7 @@ def shelf_for(options: argparse.Namespace) -> ModelShelf:
 
 def main(demo: Demo, shelf: ModelShelf, options: argparse.Namespace) -> None:
     start_log(options.log_level)
+    gc.freeze()  # the page is there for good: no search for garbage needs to go through it again
     demo.launch(
         server_name=options.host,
         server_port=options.port,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.batching import pad
-from engine.clock import DeviceClock, HostCopy, to_device
+from engine.clock import DeviceClock, HostCopy, to_device, working_on
 from engine.decode import Decoder
 from engine.errors import RunError
 from engine.kv import Extent, column_bytes_by_extent, kv_bytes
@@ -67,11 +67,12 @@ class ActiveBatch:
     @torch.inference_mode()
     def step(self) -> None:
         """One forward, prefill at first, then decode: the next token of every row that runs."""
-        self._newest = self._ahead or self._launch()
-        self._ahead = self._launch() if self._may_run_ahead else None
-        self.forwards += 1
-        self._read(self._newest)
-        self._end_rows()
+        with working_on(self._lm.device):
+            self._newest = self._ahead or self._launch()
+            self._ahead = self._launch() if self._may_run_ahead else None
+            self.forwards += 1
+            self._read(self._newest)
+            self._end_rows()
 
     @property
     def device_seconds(self) -> float | None:
@@ -102,7 +103,8 @@ class ActiveBatch:
         finite = logits.amax(-1).isfinite()
         clock.stop()
         on_host = HostCopy(torch.stack([tokens, finite.to(tokens.dtype)]))
-        return Launched(tokens, on_host, clock, column_bytes_by_extent(self._cache))
+        held = self._decoder.held() if self._decoder else column_bytes_by_extent(self._cache)
+        return Launched(tokens, on_host, clock, held)
 
     def _prefill(self) -> Tensor:
         lm, batch = self._lm, self.batch
@@ -118,7 +120,9 @@ class ActiveBatch:
         if self._budget > 1:
             # The last token is not fed again, so it takes no column.
             columns = width + self._budget - 1
-            self._decoder = Decoder(lm, self._cache, padded.real, columns=columns)
+            self._decoder = Decoder(
+                lm, self._cache, padded.real, has_pads=batch.has_pads, columns=columns
+            )
         return logits
 
     def _decode(self) -> Tensor:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
+
+
+def working_on(device: torch.device) -> AbstractContextManager[object]:
+    """Make the device the current one: events and graphs of CUDA are of that one."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 class DeviceClock:

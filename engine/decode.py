@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
+from engine.kv import Extent, column_bytes_by_extent
 from engine.masks import attention_mask, by_kind
 from engine.static_cache import move_into_place
 
@@ -30,23 +32,26 @@ class Decoder:
         cache: Cache,
         real: Tensor,
         *,
+        has_pads: bool,
         columns: int,
         rounded: bool | None = None,
     ) -> None:
         """Go on from the prefill of prompts that is in the cache; `real` is (B, S) bool, False on
-        pads, and the cache will hold `columns` of each row. `rounded` defaults to what suits the
-        model."""
+        pads if it `has_pads`, and the cache will hold `columns` of each row. `rounded` defaults to
+        what suits the model."""
         self._lm = lm
         self._cache = cache
         self._real = real
         self._kinds = move_into_place(lm.model, cache, real, columns=columns)
         self._rounded = bool(self._kinds) and (lm.rounds_columns if rounded is None else rounded)
+        only_full = [kind.window for kind in self._kinds] == [None]
+        self._sees_all = only_full and not (has_pads or self._rounded)
         self._position_ids = real.sum(-1, keepdim=True) - 1
         self._running = real.new_ones(len(real))
         self._tokens = torch.zeros_like(self._position_ids[:, 0])
         self._replay: Callable[[], Tensor] | None = None
+        self._ran_for: tuple[int, ...] = ()
         self._captured_for: tuple[int, ...] = ()
-        self._warm = False
 
     @torch.inference_mode()
     def step(self, tokens: Tensor) -> Tensor:
@@ -58,20 +63,31 @@ class Decoder:
             kind.begin(rounded=self._rounded)
         if not self._kinds:
             self._real = torch.cat([self._real, self._real.new_ones(len(self._real), 1)], dim=1)
-        logits = self._captured()() if self._rounded and self._warm else self._run()
-        self._warm = True
-        return logits
+        run = self._captured() if self._rounded else self._run
+        return run()
+
+    def held(self) -> Counter[Extent]:
+        """As `column_bytes_by_extent`, which asks every layer."""
+        if not self._kinds:
+            return column_bytes_by_extent(self._cache)
+        held: Counter[Extent] = Counter()
+        for kind in self._kinds:
+            held[kind.held] += kind.column_bytes
+        return held
 
     def end_rows(self, running: Tensor) -> None:
         """(B,) bool: which rows still run."""
         self._running.copy_(running, non_blocking=True)
 
     def _captured(self) -> Callable[[], Tensor]:
-        """The step as a graph, captured anew where it attends to more places than before. What
-        libraries set up at a first step can't be captured, so that one was run as it is."""
+        """The step as a graph, captured anew where it attends to more places than before: at the
+        second such step, since what libraries set up at the first can't be captured."""
         extents = tuple(kind.extent for kind in self._kinds)
+        if extents != self._ran_for:
+            self._ran_for, self._replay = extents, None  # its memory goes to the next graph
+            return self._run
         if extents != self._captured_for:
-            self._replay, self._captured_for = self._lm.graphs.capture(self._run), extents
+            self._captured_for, self._replay = extents, self._lm.graphs.capture(self._run)
         return self._replay or self._run
 
     def _run(self) -> Tensor:
@@ -86,7 +102,9 @@ class Decoder:
             kind.advance()
         return logits
 
-    def _mask(self) -> Tensor | dict[str, Tensor]:
+    def _mask(self) -> Tensor | dict[str, Tensor] | None:
+        if self._sees_all:
+            return None
         if not self._kinds:
             return attention_mask(self._lm.model, self._cache, self._real, queries=1)
         return by_kind({kind.window: kind.visible() for kind in self._kinds})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("batchscope.engine")
 
 Step = Callable[[], Tensor]
+
+_broken: list[torch.cuda.CUDAGraph] = []
+"""Kept, since torch before 2.12 goes on asking a graph whose capture broke about allocations."""
 
 
 class Graphs:
@@ -39,7 +43,8 @@ class Graphs:
         try:
             return capture(step)
         except Exception as error:  # what a model does in its forward can't be foreseen
-            self._give_up(f"{type(error).__name__}: {first_line(error)}")
+            cause = error.__context__ or error  # a capture that broke fails once more as it ends
+            self._give_up(f"{type(cause).__name__}: {first_line(cause)}")
             return None
 
     def _give_up(self, reason: str) -> None:
@@ -48,16 +53,30 @@ class Graphs:
 
 
 def capture(step: Step) -> Step:
-    graph = torch.cuda.CUDAGraph()
-    # Meanwhile other threads may ask the driver for what this one may not, as for free memory.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        result = step()
+    """A step on the current CUDA device."""
+    graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    stream = capture_stream(torch.cuda.current_device())
+    try:
+        # Meanwhile other threads may ask the driver for what this one may not, as for free memory.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            result = step()
+    except BaseException:
+        _broken.append(graph)
+        raise
+    finally:
+        torch.cuda.set_stream(before)  # torch stays on the other stream where a capture breaks
 
     def replay() -> Tensor:
         graph.replay()
         return result
 
     return replay
+
+
+@cache
+def capture_stream(device: int) -> torch.cuda.Stream:
+    """One for all captures on a device: cuBLAS keeps a workspace for every stream it has met."""
+    return torch.cuda.Stream(device)
 
 
 def reason_against_rounding(lm: LanguageModel) -> str | None:

@@ -213,7 +213,7 @@ class LanguageModel:
         self,
         input_ids: Tensor,
         *,
-        mask: Tensor | dict[str, Tensor],
+        mask: Tensor | dict[str, Tensor] | None,
         position_ids: Tensor,
         cache: Cache,
     ) -> Tensor:

@@ -113,7 +113,7 @@ def logits_in_batch(
         cache=cache,
         last=padded.last,
     )
-    decoder = Decoder(lm, cache, real, columns=columns, rounded=rounded)
+    decoder = Decoder(lm, cache, real, has_pads=True, columns=columns, rounded=rounded)
     decode = decoder.step(torch.tensor(fed, device=lm.device))
     return torch.stack([prefill, decode], dim=1)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer
 
+from engine.kv import Extent
 from engine.masks import holds_keys, sliding_window, takes_ready_masks
 
 ALIGNED = 16
@@ -37,7 +38,8 @@ class Columns:
     Column c lies at place c; in a sliding window at place c modulo its size, where it takes the
     place of the one that the next query can't see. `place` (1,) long is where the next column goes;
     `mask` (B, 1, 1, capacity) is 0 where a query may look and -inf elsewhere. Both are changed on
-    the device, where a captured step finds them. `extent` is how many places a step attends to.
+    the device, where a captured step finds them. `extent` is how many places a step attends to,
+    `column_bytes` are those of a column of one row in all layers of the kind.
     """
 
     def __init__(
@@ -49,9 +51,10 @@ class Columns:
         self.size = columns if window is None else min(columns, window)
         self.seen = seen
         self.extent = 0
+        self.column_bytes = 0
         self.kept = torch.arange(max(seen - self.size, 0), seen, device=real.device)
         self.places = self.kept % self.size
-        self.place = torch.tensor([seen % self.size], device=real.device)
+        self.place = torch.full((1,), seen % self.size, device=real.device)
         allocated = capacity(columns, window)
         self.mask = torch.full(
             (rows, 1, 1, allocated), float("-inf"), dtype=dtype, device=real.device
@@ -64,9 +67,10 @@ class Columns:
         return self.mask.shape[-1]
 
     @property
-    def held(self) -> int:
+    def held(self) -> Extent:
         """Columns that the next query can see beside its own, as in transformers' own layers."""
-        return self.seen if self.window is None else min(self.seen, max(self.window - 1, 1))
+        held = self.seen if self.window is None else min(self.seen, max(self.window - 1, 1))
+        return Extent(held, self.seen - held)
 
     def begin(self, *, rounded: bool) -> None:
         """A step begins. It attends to the places that are filled; `rounded`, to a round number of
@@ -94,7 +98,6 @@ class Columns:
 class StaticLayer(CacheLayerMixin):
     """Keys and values (B, heads, capacity, head size) of one layer."""
 
-    is_compileable = True
     is_initialized = True
 
     def __init__(self, filled: DynamicLayer, columns: Columns) -> None:
@@ -116,11 +119,11 @@ class StaticLayer(CacheLayerMixin):
     @property
     def keys(self) -> Tensor:
         """What is held of them; in a sliding window not in order."""
-        return self._keys[:, :, : self.columns.held]
+        return self._keys[:, :, : self.columns.held.columns]
 
     @property
     def values(self) -> Tensor:
-        return self._values[:, :, : self.columns.held]
+        return self._values[:, :, : self.columns.held.columns]
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         raise NotImplementedError("it is made from a layer that is filled")
@@ -160,5 +163,7 @@ def move_into_place(
         window = sliding_window(layer)
         if window not in kinds:
             kinds[window] = Columns(real, window, columns=columns, dtype=model.dtype)
+        rows, _, held, _ = layer.keys.shape
+        kinds[window].column_bytes += (layer.keys.nbytes + layer.values.nbytes) // (rows * held)
         cache.layers[at] = StaticLayer(layer, kinds[window])  # one by one, to free each old one
     return list(kinds.values())

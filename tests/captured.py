@@ -18,7 +18,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 from engine.graphs import Graphs, Step
 from engine.models import LanguageModel
 
-
 READS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
 
 

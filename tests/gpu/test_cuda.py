@@ -64,7 +64,9 @@ def test_c7_steps_add_up_to_the_wall_time_and_the_device_works_for_no_longer():
     engine.run(make_requests(["warm up"], max_new_tokens=4))
     steps = engine.run(make_requests(["hello"] * 4, max_new_tokens=64, ignore_eos=True)).steps
     assert sum(step.seconds for step in steps) == pytest.approx(steps[-1].finished, rel=0.02)
-    assert all(0 < step.device_seconds <= step.seconds for step in steps)
+    # One step alone may show more: it began while the step before it was read.
+    assert all(step.device_seconds > 0 for step in steps)
+    assert sum(step.device_seconds for step in steps) <= steps[-1].finished
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

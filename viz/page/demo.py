@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from copy import copy
 from importlib.util import find_spec
 from typing import Any
 
@@ -24,11 +23,6 @@ from viz.theme import FONT, css_variables
 log = logging.getLogger("batchscope.page")
 
 
-if find_spec("matplotlib") is None:
-    # Gradio tries to import it twice for every update, and a search that fails is slow.
-    sys.modules.setdefault("matplotlib", None)
-
-
 def _refused(sentence: str) -> gr.Error:
     return gr.Error(sentence, visible=False, print_exception=False)
 
@@ -41,8 +35,13 @@ SECONDS_BETWEEN_LOOKS = 0.05
 """How often Gradio looks whether an event has come. Its own millisecond would take four percent of
 a core for as long as the page is served, also from a run."""
 
-STAYS = gr.skip()
-"""The value of an output that stays as it is."""
+
+def _note_that_matplotlib_is_missing() -> None:
+    """Gradio imports it twice for each update, and where it is not installed, Python looks through
+    its whole path each time: a twentieth of what an update costs. None in `sys.modules` is Python's
+    own note of a module that can't be imported."""
+    if find_spec("matplotlib") is None:
+        sys.modules.setdefault("matplotlib", None)
 
 
 def _refuse_file(_: object) -> None:
@@ -84,24 +83,18 @@ class Demo(gr.Blocks):
     async def postprocess_data(
         self, block_fn: Any, predictions: Any, state: SessionState | None
     ) -> list[Any]:
-        """Outputs that stay as they are pass untouched: for each of them Gradio would make its
-        component anew, which takes a millisecond."""
-        outputs = block_fn.outputs
-        several = isinstance(predictions, list | tuple) and len(predictions) == len(outputs) > 1
-        changed = [i for i, value in enumerate(predictions) if value != STAYS] if several else []
-        if not several or len(changed) == len(outputs):
-            return await super().postprocess_data(block_fn, predictions, state)
-        data: list[Any] = [dict(STAYS) for _ in outputs]
-        if changed:
-            part = copy(block_fn)
-            part.outputs = [outputs[i] for i in changed]
-            values = [predictions[i] for i in changed]
-            told = values if len(changed) > 1 else values[0]
-            for i, value in zip(
-                changed, await super().postprocess_data(part, told, state), strict=True
-            ):
-                data[i] = value
-        return data
+        """What an event declares to be plain data (`postprocess=False`) passes as it is. Gradio
+        would look for files in each of its parts, and make each component anew that it updates, or
+        that stays as it is."""
+        values = list(predictions) if len(block_fn.outputs) > 1 else [predictions]
+        if not block_fn.postprocess and all(isinstance(value, dict) for value in values):
+            return values
+        return await super().postprocess_data(block_fn, predictions, state)
+
+    async def process_api(self, *event: Any, **options: Any) -> dict[str, Any]:
+        """No value names a file, whose address would begin with the server's: without that, Gradio
+        does not look for files in each part of every value."""
+        return await super().process_api(*event, **options | {"root_path": None})
 
     def handle_streaming_diffs(
         self, block_fn: Any, data: list[Any], *, final: bool, **options: Any
@@ -110,12 +103,13 @@ class Demo(gr.Blocks):
         and whole."""
         data = super().handle_streaming_diffs(block_fn, data, final=final, **options)
         is_told = final and block_fn.api_visibility == "private"
-        return [dict(STAYS) for _ in data] if is_told else data
+        return [gr.skip() for _ in data] if is_told else data
 
     def launch(
         self, *, app_kwargs: dict[str, Any] | None = None, **options: Any
     ) -> tuple[Any, str, str]:
         allow_assets()
+        _note_that_matplotlib_is_missing()
         self._queue.sleep_when_free = SECONDS_BETWEEN_LOOKS
         self._queue.progress_update_sleep_when_free = 1.0  # nothing here tells Gradio's progress
         theirs = app_kwargs or {}

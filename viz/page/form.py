@@ -158,6 +158,6 @@ def run_outputs(
     return [
         skip if stage is None else stage,
         skip if text is None else notice(text, kind),
-        skip if busy is None else gr.Button(doing if busy else "Run", interactive=not busy),
-        skip if busy is None else gr.Button(interactive=busy),
+        skip if busy is None else gr.update(value=doing if busy else "Run", interactive=not busy),
+        skip if busy is None else gr.update(interactive=busy),
     ]

@@ -47,6 +47,7 @@ function costs(batch, forward) {
 
 // Tells about a cell at the pointer, or where it was told before; null tells nothing.
 function hoverOver(cell, pointer) {
+  if (!cell && !hovered) return;
   hovered = pinned ? null : cell;
   const lines = hovered ? describe(hovered) : [];
   hover.replaceChildren(...lines.map((line) => make("div", "", line)));

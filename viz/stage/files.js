@@ -38,7 +38,7 @@ async function openFile(file) {
   if (!file) return;
   if (isPrompts(file)) return say(`${file.name} is a file of prompts: drop it on the list of prompts.`);
   if (!over()) return say(UNDER_WAY);
-  if (file.size > props.max_bytes) return say(`${file.name} is larger than ${props.max_bytes / 2 ** 20} MiB.`);
+  if (file.size > fixed.max_bytes) return say(`${file.name} is larger than ${fixed.max_bytes / 2 ** 20} MiB.`);
   await openWith(server.open_run({ record: await file.text() }));
 }
 
@@ -124,15 +124,15 @@ function fillMenu(menu, entries) {
 
 function drawMenus() {
   for (const menu of [find("open"), find("export")]) {
-    menu.inert = !over();
-    if (!over()) menu.open = false;
+    if (menu.inert === over()) menu.inert = !over();
+    if (!over() && menu.open) menu.open = false;
   }
 }
 
 find("files").hidden = !online;
 if (online) {
   fillMenu(find("open"), [
-    ...props.recorded_runs.map(({ name, label }) => ({
+    ...fixed.recorded_runs.map(({ name, label }) => ({
       label,
       note: "recorded",
       act: () => openWith(server.recorded_run({ name })),
@@ -142,7 +142,7 @@ if (online) {
   ]);
   fillMenu(
     find("export"),
-    props.exports.map(({ label, note, ...what }) => ({ label, note, act: () => exportAs(what) })),
+    fixed.exports.map(({ label, note, ...what }) => ({ label, note, act: () => exportAs(what) })),
   );
   fileInput.addEventListener("change", () => {
     openFile(fileInput.files[0]);

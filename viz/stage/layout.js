@@ -4,45 +4,59 @@ const stage = find("stage");
 const CODES = { planned: 0, active: 1, padded: 2, idle: 3 };
 const STATES = Object.keys(CODES);
 const CUT_OFF = ["cancelled", "error"]; // ends of rows that had none of their own
+const fixed = props.fixed ? JSON.parse(props.fixed) : props; // what never changes; see stage.py
 let run = null; // what the value says
 let view = null; // the run as of the step that is shown, for hovering and for tests
+
+function setAttribute(node, name, value) {
+  if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
+}
 
 const over = () => run !== null && run.value.status !== "running";
 const inSight = () => stage.checkVisibility(); // not behind another tab
 
+// The parts of a text in which `end` follows each, up to the last of them. A text that has grown
+// since `before` is read from there on.
+function readParts(text, end, readPart, before = { parts: [], read: 0 }) {
+  const read = text.lastIndexOf(end) + 1;
+  if (read > before.read) before.parts.push(...text.slice(before.read, read - 1).split(end).map(readPart));
+  return { parts: before.parts, read };
+}
+
+const unescape = (text) => text.replace(/\\(.)/g, (_, c) => (c === "n" ? "\n" : c));
+const numbers = (group) => group.split("/").map(Number);
+
 // "12 foo\n34 bar\n" -> tokens; what follows the last newline was released without a token.
-function readLog(log) {
-  const unescape = (text) => text.replace(/\\(.)/g, (_, c) => (c === "n" ? "\n" : c));
-  const lines = log.split("\n");
-  const tail = unescape(lines.pop());
-  const tokens = lines.map((line) => {
+function readLog(log, before = { text: "" }) {
+  const readToken = (line) => {
     const cut = line.indexOf(" ");
     return { id: line.slice(0, cut), text: unescape(line.slice(cut + 1)) };
-  });
-  return { tokens, tail };
+  };
+  const known = before.lines?.parts.length ?? 0;
+  const lines = readParts(log, "\n", readToken, before.lines);
+  const text = before.text + lines.parts.slice(known).map((token) => token.text).join("");
+  return { lines, tokens: lines.parts, text, tail: unescape(log.slice(lines.read)) };
 }
 
-// "1/2/3 4/5/6 " -> [[1, 2, 3], [4, 5, 6]]
-function readNumbers(text) {
-  return text.split(" ").slice(0, -1).map((group) => group.split("/").map(Number));
-}
-
-// Everything that the value says, read once; `viewAt` shows it as of a step.
-function readRun(value) {
+// Everything that the value says, read once; `viewAt` shows it as of a step. `before` is the same
+// run when it had not grown as far.
+function readRun(value, before) {
   const running = value.status === "running";
   const batches = value.batches.map((batch, index) => {
-    const kv = readNumbers(value.kv[index]);
-    const forwards = readNumbers(value.times[index]).map(([started, ms], k) => ({ started, ms, kv: kv[k] }));
+    const known = before?.batches[index].read;
+    const kv = readParts(value.kv[index], " ", numbers, known?.kv); // "1/2/3 4/5/6 "
+    const times = readParts(value.times[index], " ", numbers, known?.times);
+    const forwards = times.parts.map(([started, ms], k) => ({ started, ms, kv: kv.parts[k] }));
     const ended = !running || batch.requests.every((request) => value.ends[request]);
     const budget = Math.max(...batch.requests.map((request) => value.budgets[request]));
     const promptWidth = Math.max(...batch.lengths);
     const pads = batch.lengths.map((length) => promptWidth - length);
     const firstReal = pads.map((count) => (value.side === "left" ? count : 0));
-    return { ...batch, index, forwards, width: ended ? forwards.length : budget, promptWidth, pads, firstReal };
+    return { ...batch, index, read: { kv, times }, forwards, width: ended ? forwards.length : budget, promptWidth, pads, firstReal };
   });
   return {
     value,
-    logs: value.logs.map(readLog),
+    logs: value.logs.map((log, request) => readLog(log, before?.logs[request])),
     batches,
     slots: Math.max(...batches.map((batch) => batch.requests.length)),
     steps: batches.reduce((sum, batch) => sum + batch.forwards.length, 0),
@@ -85,11 +99,12 @@ function viewAt(run, step) {
 }
 
 function rowAt(run, request, done, last) {
-  const { tokens, tail } = run.logs[request];
-  const kept = tokens.slice(0, done);
+  const { tokens, text: whole, tail } = run.logs[request];
+  const all = done >= tokens.length;
+  const kept = all ? tokens : tokens.slice(0, done);
   const end = run.value.ends[request];
   const ended = end && (last || (kept.length === tokens.length && !CUT_OFF.includes(end)));
-  const text = kept.map((token) => token.text).join("") + (last ? tail : "");
+  const text = (all ? whole : kept.map((token) => token.text).join("")) + (last ? tail : "");
   return { tokens: kept, text, state: ended ? end : done ? "running" : "waiting" };
 }
 
@@ -177,8 +192,9 @@ function memoryLines(view, places) {
   };
   for (const { batch, spans } of places) {
     add(spans[0]?.[0] ?? 0, [0, 0, 0], null);
+    const lengths = batch.requests.map((request) => view.rows[request].tokens.length);
     batch.times.forEach((_, k) => {
-      const working = batch.requests.filter((r) => view.rows[r].tokens.length > k).length;
+      const working = lengths.filter((length) => length > k).length;
       for (const edge of spans[k]) add(edge, batch.forwards[k].kv, working);
     });
     if (batch.times.length) add(spans[batch.times.length - 1][1], [0, 0, 0], null);

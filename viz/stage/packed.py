@@ -10,8 +10,8 @@ import json
 
 from viz.stage.state import StageState
 
-PACKED = ("prompts", "budgets", "batches", "ends", "moments")
-"""Parts that change rarely or come once."""
+PACKED = ("prompts", "budgets", "batches", "ends", "heading", "tiles", "counts", "moments")
+"""Parts that change rarely, that come once, or that are the same few kilobytes in every update."""
 
 
 def packed(state: StageState) -> StageState:

@@ -3,6 +3,7 @@
 const ROW_PIXELS = 40;
 const ROWS_PIXELS = 164;
 const MEMORY_PIXELS = 52;
+const HEADROOM = 1.08; // above what is highest in the strip of memory
 const UNITS = { GB: 1e9, MB: 1e6, kB: 1e3, B: 1 };
 const plot = find("plot");
 let axis = "steps";
@@ -25,6 +26,7 @@ function drawPicture() {
   const width = plot.clientWidth;
   if (!width || !view) return; // in a hidden tab; the resize observer comes back
   drawn = layOutOn(width);
+  endGrowth();
   stage.batchscope = { ...view, places: drawn.places };
   find("unzoom").hidden = !zoom;
   const traces = [heatmap(), ...(drawn.memory ? memoryTraces() : [])];
@@ -41,7 +43,8 @@ function layOutOn(width) {
   const memory = presenting() ? 0 : MEMORY_PIXELS * taller;
   const roomy = memory > 0 && width > 520; // for labels beside the strip of memory
   const axisLabels = memory && 1.7 * letters;
-  const margin = { l: (roomy ? 5.2 : 1.8) * letters, r: roomy ? 4.6 * letters : 4, t: 4, b: axisLabels };
+  const whole = { l: (roomy ? 5.2 : 1.8) * letters, r: roomy ? 4.6 * letters : 4, t: 4, b: axisLabels };
+  const margin = Object.fromEntries(Object.entries(whole).map(([side, pixels]) => [side, Math.round(pixels)])); // as Plotly does
   const around = margin.t + 1.7 * letters + memory + axisLabels;
   const rows = presenting()
     ? Math.max(40, plot.parentElement.clientHeight - around - letters / 2)
@@ -129,6 +132,8 @@ function memoryTraces() {
 function layout(width) {
   const { margin, height, range, rows, memory, letters } = drawn;
   const inside = height - margin.t - margin.b;
+  const under = [...gapLines(), ...lines()];
+  drawn.firstSign = under.length;
   return {
     width,
     height,
@@ -140,7 +145,7 @@ function layout(width) {
     xaxis: { ...plain(), range, anchor: memory ? "y2" : "y", fixedrange: false, ...ticks() },
     yaxis: { ...plain(), ...slotLabels(), domain: [1 - rows / inside, 1], range: [view.slots - 0.5, -0.5] },
     ...(memory ? memoryAxes(memory / inside) : {}),
-    shapes: [...gapLines(), ...lines(), ...signs()],
+    shapes: [...under, ...signs()],
     annotations: captions(),
   };
 }
@@ -176,16 +181,20 @@ function slotLabels() {
   };
 }
 
+function memoryPeak() {
+  const totals = run.batches.flatMap(({ forwards }) => forwards.map(({ kv }) => kv[0] + kv[1] + kv[2]));
+  return totals.reduce((most, total) => Math.max(most, total), 1);
+}
+
 // The peak stays where it is in a replay, so that the axis does not jump.
 function memoryAxes(share) {
-  const totals = run.batches.flatMap(({ forwards }) => forwards.map(({ kv }) => kv[0] + kv[1] + kv[2]));
-  const peak = totals.reduce((most, total) => Math.max(most, total), 1);
+  const peak = memoryPeak();
   const rows = view.slots === 1 ? "1 row" : `${view.slots} rows`;
   const at = (highest, label) => ({
     ...plain(),
     domain: [0, share],
     anchor: "x",
-    range: [0, 1.08 * highest],
+    range: [0, HEADROOM * highest],
     showticklabels: drawn.roomy,
     tickvals: [highest / 2],
     ticktext: [label],
@@ -212,8 +221,8 @@ function lines() {
 }
 
 // A stroke through each padded cell and a dot in each idle one, so that colour is not the only
-// sign: one path for each state, where cells are wide enough.
-function signs() {
+// sign: one path for each state, where cells are wide enough. `at` writes a point.
+function signs(at = (x, y) => `${x},${y}`) {
   const { z, edges, narrowest, rowHeight, letters, across } = drawn;
   if (narrowest < 7 || rowHeight < 12) return [];
   const sign = (state, width, rise, thickness) => {
@@ -222,7 +231,7 @@ function signs() {
       row.map((code, i) => {
         if (code !== CODES[state]) return "";
         const middle = (edges[i] + edges[i + 1]) / 2;
-        return `M${middle - half},${slot + rise}L${middle + half},${slot - rise}`;
+        return `M${at(middle - half, slot + rise)}L${at(middle + half, slot - rise)}`;
       }),
     );
     const line = { width: thickness ?? 2 * half * across, color: colour("panel") };

@@ -2,89 +2,116 @@
 // (see state.py for its shape).
 
 const RUNNING = "batchscope-running";
+const TABLE_MS = 1000; // from one table for screen readers to the next
+let tiles = [];
 let cards = [];
-let scheduled = 0;
+let tableOf = null;
+let tableAt = 0;
+const parsed = {}; // what was last read of the parts that travel as JSON
 
 function makeTile({ label, short, text, formula, rows, columns }, index) {
   const tile = Object.assign(make("button", "bs-tile"), { type: "button" });
   const figure = make("span", "bs-figure");
-  figure.append(make("span", "bs-value"), make("span", "bs-unit"));
+  const parts = Object.fromEntries(["value", "unit", "note", "brief", "bar"].map((name) => [name, make("span", `bs-${name}`)]));
+  figure.append(parts.value, parts.unit);
   tile.append(make("span", "bs-label", label), make("span", "bs-short", short), figure);
-  tile.append(make("span", "bs-note"), make("span", "bs-brief"), make("span", "bs-bar"));
+  tile.append(parts.note, parts.brief, parts.bar);
   explains(tile, () => {
     const { worked, facts } = view.value.tiles[index];
     const table = facts && factTable(columns, rows, facts);
     const sentence = presenting() && table ? "" : text; // a slide has room for one of them
     return [label, sentence, formula, ...worked.split("\n"), table].filter(Boolean);
   });
-  return tile;
+  return { tile, parts };
 }
 
 function drawTiles() {
   const holder = find("tiles");
-  if (!holder.childElementCount) holder.replaceChildren(...props.tiles.map(makeTile));
+  if (!tiles.length) {
+    tiles = fixed.tiles.map(makeTile);
+    holder.replaceChildren(...tiles.map(({ tile }) => tile));
+  }
   view.value.tiles.forEach((tile, index) => {
-    const node = holder.children[index];
-    for (const part of ["value", "unit", "note", "brief"]) setText(node.querySelector(`.bs-${part}`), tile[part]);
-    const bar = node.querySelector(".bs-bar");
-    bar.hidden = tile.bar.length === 0;
+    const { bar, ...texts } = tiles[index].parts;
+    for (const [part, node] of Object.entries(texts)) setText(node, tile[part]);
+    if (bar.hidden !== (tile.bar.length === 0)) bar.hidden = !bar.hidden;
     while (bar.childElementCount < tile.bar.length) bar.append(make("i"));
     tile.bar.forEach(([state, share], part) => {
-      bar.children[part].className = `bs-${state}`;
+      setAttribute(bar.children[part], "class", `bs-${state}`);
       bar.children[part].style.width = `${100 * share}%`;
     });
   });
-  holder.dataset.crowded = false;
-  if (presenting()) holder.dataset.crowded = holder.scrollWidth > holder.clientWidth;
+  setAttribute(holder, "data-crowded", "false");
+  if (presenting()) setAttribute(holder, "data-crowded", holder.scrollWidth > holder.clientWidth);
 }
 
 // "running · 14/15"
 function rowWords(request) {
   const row = view.rows[request];
-  return `${props.row_words[row.state]} · ${row.tokens.length}/${view.value.budgets[request]}`;
+  return `${fixed.row_words[row.state]} · ${row.tokens.length}/${view.value.budgets[request]}`;
 }
 
 function makeCard(_, request) {
   const card = make("article", "bs-card");
   const prompt = make("span", "bs-prompt");
+  const state = make("span", "bs-state");
   const text = make("div", "bs-text");
   text.setAttribute("role", "group");
   text.setAttribute("aria-label", `Answer ${request + 1}`);
   prompt.dir = text.dir = "auto";
   const title = make("div", "bs-card-head");
-  title.append(make("span", "bs-number", String(request + 1)), prompt, make("span", "bs-state"));
+  title.append(make("span", "bs-number", String(request + 1)), prompt, state);
   card.append(title, text);
-  return card;
+  return { card, prompt, state, text, said: "" };
+}
+
+// The text of a card -> whether it is another one now. What is there stays, where it only grew: a
+// browser shapes and breaks what is appended alone.
+function writeText(card, text) {
+  const { said } = card;
+  if (said === text) return false;
+  card.said = text;
+  if (said && text.startsWith(said)) card.text.firstChild.appendData(text.slice(said.length));
+  else card.text.textContent = text;
+  return true;
 }
 
 function drawTexts() {
   const { value, rows } = view;
   if (cards.length !== rows.length) {
     cards = rows.map(makeCard);
-    find("texts").replaceChildren(...cards);
+    find("texts").replaceChildren(...cards.map(({ card }) => card));
   }
-  const count = rows.length > 8 ? "many" : rows.length;
-  Object.assign(find("texts").dataset, { count, small: rows.length > 6, lines: rows.length > 4 ? 1 : 2 });
-  const texts = cards.map((card) => card.querySelector(".bs-text"));
-  const grew = texts.map((text, request) => text.textContent.length !== rows[request].text.length);
-  cards.forEach((card, request) => {
-    setText(card.querySelector(".bs-prompt"), value.prompts[request]);
-    setText(card.querySelector(".bs-state"), rowWords(request));
-    setText(texts[request], rows[request].text);
-    card.dataset.running = rows[request].state === "running";
+  const data = { count: rows.length > 8 ? "many" : rows.length, small: rows.length > 6, lines: rows.length > 4 ? 1 : 2 };
+  for (const [name, datum] of Object.entries(data)) setAttribute(find("texts"), `data-${name}`, datum);
+  const grew = cards.map((card, request) => {
+    setText(card.prompt, value.prompts[request]);
+    setText(card.state, rowWords(request));
+    setAttribute(card.card, "data-running", rows[request].state === "running");
+    return writeText(card, rows[request].text);
   });
   // Written first and measured then, all together: the browser lays the page out once.
-  const sizes = texts.map(({ scrollHeight, clientHeight }) => ({ scrollHeight, more: scrollHeight > clientHeight + 2 }));
-  texts.forEach((text, request) => {
+  const ended = view.last && over();
+  const sizes = cards.map(({ text }, request) => {
+    if (!grew[request] && !ended && text.dataset.more === "false") return null;
+    const { scrollHeight, clientHeight } = text;
+    return { scrollHeight, more: scrollHeight > clientHeight + 2 };
+  });
+  cards.forEach(({ text }, request) => {
+    if (!sizes[request]) return;
     const { scrollHeight, more } = sizes[request];
-    text.tabIndex = more ? 0 : -1; // to scroll it by keyboard
-    text.dataset.more = more && view.last && over();
-    if (view.last && over()) text.scrollTo(0, 0);
-    else if (grew[request]) text.scrollTo(text.scrollWidth, scrollHeight); // a slide has one line
+    setAttribute(text, "tabindex", more ? 0 : -1); // to scroll it by keyboard
+    setAttribute(text, "data-more", more && ended);
+    if (ended) text.scrollTo(0, 0);
+    else if (grew[request] && (more || presenting())) text.scrollTo(text.scrollWidth, scrollHeight); // a slide has one line
   });
 }
 
+// Nobody reads a table ten times a second, and it costs as much as the picture.
 function drawTable() {
+  const now = performance.now();
+  if (!over() && tableOf === run.value.key && now - tableAt < TABLE_MS) return;
+  [tableOf, tableAt] = [run.value.key, now];
   const { rows, batches } = view;
   const body = element.querySelector(".bs-table tbody");
   const lines = batches.flatMap((batch) =>
@@ -118,8 +145,10 @@ function present(value) {
   const wasRunning = run !== null && !isNew && !over();
   const isFirst = run === null;
   const running = value.status === "running";
-  stage.dataset.status = value.status;
-  keep(RUNNING, running ? "yes" : "no");
+  if (stage.dataset.status !== value.status) {
+    stage.dataset.status = value.status;
+    keep(RUNNING, running ? "yes" : "no");
+  }
   if (isNew) {
     pause();
     closeAbout();
@@ -127,8 +156,8 @@ function present(value) {
     zoom = null;
   }
   if (running) find("lost").hidden = true;
-  run = readRun(value);
-  show(run.steps);
+  run = readRun(value, wasRunning ? run : undefined);
+  show(run.steps, { grows: wasRunning && running });
   if (isNew && running) {
     setText(find("said"), `Running ${value.prompts.length} prompts.`);
     if (stage.getBoundingClientRect().top > innerHeight / 2) stage.scrollIntoView();
@@ -136,8 +165,8 @@ function present(value) {
   stage.dataset.frames = Number(stage.dataset.frames ?? 0) + 1;
 }
 
-// Draws the run as it stood after a step.
-function show(step) {
+// Draws the run as it stood after a step; what `grows` has been drawn as far as it went before.
+function show(step, { grows = false } = {}) {
   view = viewAt(run, step);
   const { heading, summary, strip, recorded, opened } = view.value;
   find("badge").hidden = !recorded && !opened;
@@ -147,7 +176,7 @@ function show(step) {
   setText(find("subheading"), heading[1]);
   setText(find("summary"), summary);
   setText(find("strip"), strip);
-  drawPicture();
+  if (!(grows && growPicture())) drawPicture();
   hoverOver(hovered);
   drawTexts();
   drawTable();
@@ -158,33 +187,31 @@ function show(step) {
 
 // Some parts of a streamed value travel as JSON; see packed.py.
 function unpacked(value) {
-  const texts = props.packed.filter((name) => typeof value[name] === "string");
-  return { ...value, ...Object.fromEntries(texts.map((name) => [name, JSON.parse(value[name])])) };
+  const read = (name) => {
+    if (parsed[name]?.text !== value[name]) parsed[name] = { text: value[name], part: JSON.parse(value[name]) };
+    return parsed[name].part;
+  };
+  const texts = fixed.packed.filter((name) => typeof value[name] === "string");
+  return { ...value, ...Object.fromEntries(texts.map((name) => [name, read(name)])) };
 }
 
-function schedule() {
-  scheduled ||= requestAnimationFrame(() => {
-    scheduled = 0;
-    present(unpacked(props.value));
-  });
-}
 
 find("legend").replaceChildren(
-  ...Object.entries(props.legend).map(([state, words]) => {
+  ...Object.entries(fixed.legend).map(([state, words]) => {
     const item = make("li");
     const button = Object.assign(make("button"), { type: "button" });
     const [short, more] = words.split(/(?=:)/);
     const name = make("span", "", short);
     name.append(make("span", "bs-more", more));
     button.append(make("i", `bs-${state}`), name);
-    explains(button, () => [words, ...props.explain_states[state], view.value.counts[state]].filter(Boolean));
+    explains(button, () => [words, ...fixed.explain_states[state], view.value.counts[state]].filter(Boolean));
     item.append(button);
     return item;
   }),
 );
 find("lost").hidden = !wasCutOff();
 keep(RUNNING, "no");
-watch("value", schedule);
+watch("value", () => draws(() => present(unpacked(props.value)), { now: props.value.status !== "running" }));
 new ResizeObserver(() => view && drawPicture()).observe(find("picture"));
 new MutationObserver(() => view && drawPicture()).observe(document.body, {
   attributes: true,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from viz.stage.state import LEGEND, ROW_WORDS
 
 FOLDER = Path(__file__).parent
 CSS = [FOLDER / "stage.css", FOLDER / "talk.css"]
-SCRIPTS = ("layout", "picture", "about", "replay", "files", "talk")
+SCRIPTS = ("layout", "picture", "grow", "pace", "about", "replay", "files", "talk")
 
 
 class Stage(DataComponent):
@@ -32,7 +33,7 @@ class Stage(DataComponent):
             scripts=SCRIPTS,
             head=plotly_head(),
             server_functions=[open_run, recorded_run, export_run],
-            **stage_props(),
+            fixed=json.dumps(stage_props(), ensure_ascii=False),  # one node: see packed.py
             **options,
         )
 

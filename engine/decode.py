@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Decoder:
     """Takes the newest tokens and gives the next logits, step after step.
 
-    A step changes nothing but tensors, in place, so the same step serves all columns: as it is; as
-    a captured graph, replayed until it must attend to more places than it was captured for; or
-    compiled. The numbers of places are round then.
+    A step changes nothing but tensors, in place, so the same step serves all columns: as it is,
+    compiled, or as a captured graph, which is replayed until it must attend to more places than it
+    was captured for. The numbers of places are round then.
     """
 
     def __init__(
@@ -45,7 +45,8 @@ class Decoder:
         self._kinds = move_into_place(lm.model, cache, real, columns=columns)
         self._rounded = bool(self._kinds) and (lm.rounds_columns if rounded is None else rounded)
         only_full = [kind.window for kind in self._kinds] == [None]
-        self._sees_all = only_full and not (has_pads or self._rounded)
+        # Steps with a mask and without would be compiled apart.
+        self._sees_all = only_full and not (has_pads or self._rounded or lm.compiled)
         self._position_ids = real.sum(-1, keepdim=True) - 1
         self._running = real.new_ones(len(real))
         self._tokens = torch.zeros_like(self._position_ids[:, 0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from transformers import (
 
 from engine.batchable import has_window, reason_against
 from engine.errors import ModelError, first_line
-from engine.graphs import Graphs, reason_against_rounding
+from engine.graphs import Graphs
 from engine.interrupt import decoder_layers
 from engine.live import ON_ZERO_GPU
 from engine.presets import DEFAULT_MODEL
@@ -33,6 +34,8 @@ from engine.selfcheck import check_rows, try_step
 from engine.sources import find_files
 from engine.threads import fit_threads
 from engine.weights import OnProgress, ignore_progress, read_config, read_files
+
+log = logging.getLogger("batchscope.models")
 
 Device = Literal["auto", "cpu", "cuda", "mps"] | str
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -168,7 +171,7 @@ class LanguageModel:
     @property
     def rounds_columns(self) -> bool:
         """Whether a decode step attends to a round number of places, so that it serves many."""
-        return self.compiled or self.graphs.reason is None
+        return self.graphs.reason is None
 
     @property
     def runs_ahead(self) -> bool:
@@ -312,6 +315,7 @@ def load_model(
         loaded.check_batchable()
         if not ON_ZERO_GPU:  # where a load has no device to run on
             check_rows(loaded)
+            log.debug("%s decodes %s", name, loaded.decode_path)  # which tries it, not in a run
         if compile:
             on_progress(f"Compiling {name}: it takes a minute or two", None)
             loaded = compiled(loaded)
@@ -323,8 +327,6 @@ def compiled(lm: LanguageModel) -> LanguageModel:
     Raises ModelError where they can't be."""
     if ON_ZERO_GPU:
         raise ModelError("There is nothing to compile for on ZeroGPU: leave out --compile.")
-    if reason := reason_against_rounding(lm):
-        raise ModelError(f"{lm.name} can't be compiled: {reason}.")
     lm = replace(lm, compiled=True)
     for rows in (1, 2):
         try_step(lm, rows=rows)

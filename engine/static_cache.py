@@ -26,9 +26,9 @@ def capacity(columns: int, window: int | None) -> int:
 
 
 def round_up(columns: int) -> int:
-    """So many columns or a little more, a number that holds for many steps: a multiple of 128, from
-    1,024 on of 256, from 2,048 on of 512, ...: at most a quarter too many."""
-    every = max(128, 2 ** (columns.bit_length() - 3))
+    """So many columns or a little more, a number that holds for many steps: a multiple of 256, from
+    2,048 on of 512, ...: from 1,024 on at most a quarter too many."""
+    every = max(256, 2 ** (columns.bit_length() - 3))
     return -(-columns // every) * every
 
 

@@ -32,7 +32,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -518,10 +518,19 @@ def attention_times(lm: LanguageModel, rows: int, places: int) -> Iterator[Atten
         chosen = SDPBackend(torch._fused_sdp_choice(query, keys, keys, mask))
         attend = partial(scaled_dot_product_attention, query, keys, keys, mask)
         for kernel in KERNELS:
-            with sdpa_kernel(kernel), torch.inference_mode(), suppress(RuntimeError):  # not for it
-                first, each = (1e6 * timed(attend, times, lm.device) for times in (1, CALLS))
-                packed = groups < heads
-                yield Attention(kernel.name, rows, packed, kernel == chosen, first, each)
+            if found := first_and_each(attend, kernel, lm.device):
+                yield Attention(kernel.name, rows, groups < heads, kernel == chosen, *found)
+
+
+def first_and_each(
+    attend: Callable[[], object], kernel: SDPBackend, device: torch.device
+) -> tuple[float, float] | None:
+    """Microseconds; None if the kernel takes no such shapes."""
+    try:
+        with sdpa_kernel(kernel), torch.inference_mode():
+            return 1e6 * timed(attend, 1, device), 1e6 * timed(attend, CALLS, device)
+    except RuntimeError:
+        return None
 
 
 def timed(work: Callable[[], object], times: int, device: torch.device) -> float:

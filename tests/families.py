@@ -183,7 +183,7 @@ def generate_ids(lm: LanguageModel, request: Request) -> list[int] | None:
     if isinstance(prompt, str):
         begin = [] if lm.tokenizer.bos_token_id is None else [lm.tokenizer.bos_token_id]
         prompt = begin + token_ids(prompt)
-    ids = torch.tensor([prompt])
+    ids = torch.tensor([prompt], device=lm.device)
     with torch.inference_mode():
         out = lm.model.generate(
             ids,

@@ -72,6 +72,19 @@ def test_all_parts_are_told_and_written(tmp_path, capsys):
         assert one["step_seconds"] > 0
 
 
+def test_compiled_steps_come_last_and_are_left_out_without_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(tests.cuda, "compiled", lambda lm: lm)
+    monkeypatch.setattr(tests.cuda, "COMPILE_SECONDS", 1.0)
+    asked = [*SMALL, *SHORT[:-1], "--out", str(tmp_path)]
+    assert main(asked) == 0
+    found = json.loads((tmp_path / "cuda.json").read_text())
+    assert [one["shape"] for one in found["speed"]] == ["tiny"] * 2 + ["tiny c"] * 2
+    monkeypatch.setattr(tests.cuda, "COMPILE_SECONDS", 1e9)
+    assert main(asked) == 0
+    found = json.loads((tmp_path / "cuda.json").read_text())
+    assert found["left_out"] == [["tiny compiled", None]]
+
+
 def test_without_time_the_ids_are_still_compared_and_what_is_left_out_is_told(tmp_path):
     assert main([*SMALL, *SHORT, "--seconds", "0", "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "cuda.json").read_text())

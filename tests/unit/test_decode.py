@@ -173,7 +173,7 @@ def test_numbers_of_places_are_round_and_at_most_a_quarter_too_many():
     for columns in range(1, 20_000):
         places = round_up(columns)
         assert columns <= places
-        assert places <= max(128, 1.25 * columns + 1) or (columns < 1024 and places - columns < 128)
+        assert places - columns < 256 or places <= 1.25 * columns + 1
     assert len({round_up(columns) for columns in range(1, 20_000)}) < 32
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -288,7 +288,8 @@ def _report_sweep(measured: Sweep, path: Path | None) -> None:
     """The table for people, and one line of JSON for programs, which are never on one channel."""
     _clear_line()
     if path is not None:
-        _write(path, sweep.dumps(measured, indent=2))
+        with _saving(path):
+            path.write_text(sweep.dumps(measured, indent=2), encoding="utf-8")
     print(inert(sweep_report(measured)), file=sys.stderr)
     print(sweep.dumps(measured), flush=True)
 
@@ -296,13 +297,15 @@ def _report_sweep(measured: Sweep, path: Path | None) -> None:
 def _report(run: Run, path: Path | None) -> None:
     _clear_line()
     if path is not None:  # first: what is printed may have nowhere to go
-        _write(path, runfile.dumps(run))
+        with _saving(path):
+            runfile.save(run, path)
     print(inert(report(run)))
 
 
-def _write(path: Path, text: str) -> None:
+@contextmanager
+def _saving(path: Path) -> Iterator[None]:
     try:
-        path.write_text(text, encoding="utf-8")
+        yield
     except OSError as error:
         raise RecordError(f"{path} can't be written: {error.strerror}.") from error
     _show_line(f"saved {path}")

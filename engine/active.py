@@ -68,10 +68,11 @@ class ActiveBatch:
     def step(self) -> None:
         """One forward, prefill at first, then decode: the next token of every row that runs."""
         with working_on(self._lm.device):
-            self._newest = self._ahead or self._launch()
-            self._ahead = self._launch() if self._may_run_ahead else None
+            newest = self._ahead or self._launch(self._newest)
+            self._ahead = self._launch(newest) if self._may_run_ahead else None
+            self._newest = newest
             self.forwards += 1
-            self._read(self._newest)
+            self._read(newest)
             self._end_rows()
 
     @property
@@ -95,10 +96,10 @@ class ActiveBatch:
         """Not after the prefill: the first tokens shall not wait for a second launch."""
         return self._lm.runs_ahead and 1 < self._launched < self._budget
 
-    def _launch(self) -> Launched:
+    def _launch(self, before: Launched | None) -> Launched:
         self._launched += 1
         clock = DeviceClock(self._lm.device)
-        logits = self._prefill() if self._newest is None else self._decode()
+        logits = self._decoder.step(before.tokens) if before else self._prefill()
         tokens = self._sample(logits, self._launched)
         finite = logits.amax(-1).isfinite()
         clock.stop()
@@ -109,7 +110,6 @@ class ActiveBatch:
     def _prefill(self) -> Tensor:
         lm, batch = self._lm, self.batch
         padded = pad(batch.prompt_ids, pad_id=lm.pad_id, side=batch.padding_side, device=lm.device)
-        width = batch.padded_length
         logits = lm.forward(
             padded.input_ids,
             mask=prefill_mask(lm.model, self._cache, padded.real, has_pads=batch.has_pads),
@@ -118,15 +118,19 @@ class ActiveBatch:
             last=padded.last,
         )
         if self._budget > 1:
-            # The last token is not fed again, so it takes no column.
-            columns = width + self._budget - 1
-            self._decoder = Decoder(
-                lm, self._cache, padded.real, has_pads=batch.has_pads, columns=columns
-            )
+            self._start_decoding(padded.real)
         return logits
 
-    def _decode(self) -> Tensor:
-        return self._decoder.step(self._newest.tokens)
+    def _start_decoding(self, real: Tensor) -> None:
+        """Part of the first forward and its time: the cache moves to where it will grow. The last
+        token is not fed again, so it takes no column."""
+        self._decoder = Decoder(
+            self._lm,
+            self._cache,
+            real,
+            has_pads=self.batch.has_pads,
+            columns=self.batch.padded_length + self._budget - 1,
+        )
 
     def _read(self, launched: Launched) -> None:
         """The one host read of a step: the tokens, and whether their logits were numbers."""

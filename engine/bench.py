@@ -17,17 +17,17 @@ from typing import TypeVar
 
 import torch
 
-from engine.baselines import run_baseline
+from engine.baselines import Timed, run_baseline
 from engine.batching import plan
 from engine.errors import BatchscopeError, RequestError, RunError, first_line
 from engine.free import is_out_of_memory
 from engine.metrics import measure
 from engine.models import LanguageModel
-from engine.peak import counted_while_timed, peak_bytes
+from engine.peak import counted_while_timed, with_peak
 from engine.requests import check_batch_size, make_requests, whole_number
 from engine.roofline import floor, measure_rates
 from engine.run import Request, Run
-from engine.static import StaticBatchEngine
+from engine.static import RunStream, StaticBatchEngine
 from engine.sweep import DEFAULT_PROMPT, Progress, Rates, Sample, Series, Size, Sweep, Way
 from engine.turns import turns_on
 from engine.visitors import Flag
@@ -35,6 +35,8 @@ from engine.visitors import Flag
 WAIT_SECONDS = 0.2
 
 Found = TypeVar("Found")
+Counted = Callable[[Callable[[], Timed | Run], torch.device], tuple]
+"""Runs some work, once the device is this sweep's -> what it gave, and its peak of memory."""
 
 
 class SweepStoppedError(Exception):
@@ -61,8 +63,8 @@ def measure_sweep(
     Greedy, every row its whole budget; where a batch has more rows than there are prompts, these
     are repeated in turn. At each size `warmup` runs of the same shape come first and count nowhere.
     Then each run of the engine has one of every baseline beside it, in turn before and after it,
-    so that what disturbs the machine disturbs both. "naive" runs at batch size 1 alone. On a CPU
-    the peak of memory takes an untimed run of its own, which `memory` False leaves out.
+    so that what disturbs the machine disturbs both. "naive" runs at batch size 1 alone. `memory`
+    False leaves out the peak of memory, which on a CPU takes an untimed run of its own.
 
     The last Sweep is "done", "stopped" after `stop` was set, or "error" with a sentence. Raises
     RequestError at once if what is asked for can't be measured.
@@ -160,7 +162,7 @@ class Bench:
         if self.memory and not counted_while_timed(self.lm.device):
             for way in ways:
                 yield Progress(rows, "memory", ways.index(way) + 1, len(ways))
-                peak = peak_bytes(lambda way=way: self._timed(way, requests), self.lm.device)
+                _, peak = self._timed(way, requests, count=True)
                 series[way] = replace(series[way], peak_bytes=peak)
         for number in range(1, sweep.runs + 1):
             for way in ways if number % 2 else reversed(ways):
@@ -173,40 +175,47 @@ class Bench:
         yield so_far()
 
     def _add_run(self, series: Series, requests: list[Request]) -> Series:
-        if not counted_while_timed(self.lm.device):
-            sample = self._timed(series.way, requests)
-            return replace(series, samples=(*series.samples, sample))
-        found: list[Sample] = []
-        peak = peak_bytes(lambda: found.append(self._timed(series.way, requests)), self.lm.device)
-        most = max(peak, series.peak_bytes or 0)
-        return replace(series, samples=(*series.samples, *found), peak_bytes=most)
+        count = self.memory and counted_while_timed(self.lm.device)
+        sample, peak = self._timed(series.way, requests, count=count)
+        known = [most for most in (series.peak_bytes, peak) if most is not None]
+        samples = (*series.samples, sample)
+        return replace(series, samples=samples, peak_bytes=max(known, default=None))
 
-    def _timed(self, way: Way, requests: list[Request]) -> Sample:
-        """One run; its ids are kept. Raises SweepStoppedError, or RunError."""
-        if way in self.engines:
-            run = self._run_engine(self.engines[way], requests)
-            self.ids[way] = _ids(run)
-            return _sample(run)
-        prompt_ids = [request.prompt for request in requests]
-        with self._device():
-            timed = _or_sentence(
-                lambda: run_baseline(
-                    way, self.lm, prompt_ids, max_new_tokens=self.sweep.max_new_tokens
-                ),
-                f'The baseline "{way}" at batch size {len(requests)}',
-            )
+    def _timed(
+        self, way: Way, requests: list[Request], *, count: bool = False
+    ) -> tuple[Sample, int | None]:
+        """One run, and its peak of memory if that is to be counted; its ids are kept. Raises
+        SweepStoppedError, or RunError."""
+        run = self._run_engine if way in self.engines else self._run_baseline
+        timed, peak = run(way, requests, with_peak if count else _without_peak)
         self.ids[way] = timed.ids
-        return timed.sample
+        return timed.sample, peak
 
-    def _run_engine(self, lm: LanguageModel, requests: list[Request]) -> Run:
-        engine = StaticBatchEngine(lm, batch_size=len(requests))
+    def _run_engine(
+        self, way: Way, requests: list[Request], counted: Counted
+    ) -> tuple[Timed, int | None]:
+        engine = StaticBatchEngine(self.engines[way], batch_size=len(requests))
         with closing(engine.stream(requests, stop=self.stop)) as stream:
-            for _ in stream:
-                pass
-            run = stream.record()
+            while not stream.wait_turn(WAIT_SECONDS):
+                continue
+            run, peak = counted(lambda: _to_the_end(stream), self.lm.device)
         if run.status != "done":
             raise SweepStoppedError
-        return run
+        return Timed(_sample(run), _ids(run)), peak
+
+    def _run_baseline(
+        self, way: Way, requests: list[Request], counted: Counted
+    ) -> tuple[Timed, int | None]:
+        prompt_ids, budget = [request.prompt for request in requests], self.sweep.max_new_tokens
+
+        def work() -> Timed:
+            return run_baseline(way, self.lm, prompt_ids, max_new_tokens=budget)
+
+        with self._device():
+            return _or_sentence(
+                lambda: counted(work, self.lm.device),
+                f'The baseline "{way}" at batch size {len(requests)}',
+            )
 
     def _requests(self, rows: int) -> list[Request]:
         """The prompts in turn, as token ids, so that no way has to read texts."""
@@ -243,9 +252,17 @@ class Bench:
 
 def eager(lm: LanguageModel) -> LanguageModel:
     """The same model, whose decode steps are run as they are: not compiled, not captured."""
-    plain = replace(lm, compiled=False)
-    plain.graphs.reason = "it was asked to run eagerly"
-    return plain
+    return replace(lm, compiled=False, captures=False)
+
+
+def _to_the_end(stream: RunStream) -> Run:
+    for _ in stream:
+        pass
+    return stream.record()
+
+
+def _without_peak(work: Callable[[], Found], _device: torch.device) -> tuple[Found, None]:
+    return work(), None
 
 
 def _sample(run: Run) -> Sample:

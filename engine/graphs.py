@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import first_line
+from engine.free import is_out_of_memory
 
 if TYPE_CHECKING:
     from engine.models import LanguageModel
@@ -30,7 +31,9 @@ class Graphs:
     def __init__(self, lm: LanguageModel) -> None:
         self._name = lm.name
         self.reason: str | None = None
-        if lm.device.type != "cuda":
+        if not lm.captures:
+            self.reason = "not asked to"
+        elif lm.device.type != "cuda":
             self.reason = "not on a CUDA device"
         elif reason := reason_against_rounding(lm):
             self._give_up(reason)
@@ -44,6 +47,8 @@ class Graphs:
             return capture(step)
         except Exception as error:  # what a model does in its forward can't be foreseen
             cause = error.__context__ or error  # a capture that broke fails once more as it ends
+            if is_out_of_memory(cause):
+                return None  # a smaller batch may fit
             self._give_up(f"{type(cause).__name__}: {first_line(cause)}")
             return None
 

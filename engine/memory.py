@@ -288,7 +288,12 @@ def needs(lm: LanguageModel) -> Callable[[Shape], Need]:
                 number * shape.prompt * 2 * config.hidden_size + output(shape),
             )
         )
-        moving = static + one_layer + logits
+        # Layers that have not moved yet hold their whole prompts, also those of windows.
+        moving = one_layer + logits
+        moving += number * sum(
+            max(kind.numbers(shape.prompt), kind.numbers(kept[kind])) * many
+            for kind, many in layers.items()
+        )
         one_step = number * layer(1, widest) + scores(1, widest)
         decode = static + 2 * kinds * number * widest + max(one_step, output(shape))
         if on_cuda:  # a captured step works in memory of its own

@@ -53,7 +53,9 @@ class LanguageModel:
     name: str
     revision: str | None = None
     compiled: bool = False
-    """Whether decode steps go through torch.compile; see `compiled`."""
+    """Whether decode steps go through torch.compile; see `with_compiled_steps`."""
+    captures: bool = True
+    """Whether decode steps are captured as CUDA graphs where they can be."""
 
     def __post_init__(self) -> None:
         _loaded[id(self)] = self
@@ -167,6 +169,10 @@ class LanguageModel:
     @cached_property
     def graphs(self) -> Graphs:
         return Graphs(self)
+
+    def try_graphs(self) -> None:
+        """Find out now, not in the first run, whether steps can be captured."""
+        log.info("%s decodes %s", self.name, self.decode_path)
 
     @property
     def rounds_columns(self) -> bool:
@@ -315,14 +321,14 @@ def load_model(
         loaded.check_batchable()
         if not ON_ZERO_GPU:  # where a load has no device to run on
             check_rows(loaded)
-            log.debug("%s decodes %s", name, loaded.decode_path)  # which tries it, not in a run
+            loaded.try_graphs()
         if compile:
             on_progress(f"Compiling {name}: it takes a minute or two", None)
-            loaded = compiled(loaded)
+            loaded = with_compiled_steps(loaded)
     return loaded
 
 
-def compiled(lm: LanguageModel) -> LanguageModel:
+def with_compiled_steps(lm: LanguageModel) -> LanguageModel:
     """The model with its decode steps compiled, for one row and for any other number of them.
     Raises ModelError where they can't be."""
     if ON_ZERO_GPU:

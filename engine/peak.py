@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-os.environ.setdefault(
-    "KINETO_LOG_LEVEL", "99"
-)  # the profiler tells stderr when it starts and stops
+# The profiler tells stderr when it starts and stops.
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+Found = TypeVar("Found")
 
 
 def counted_while_timed(device: torch.device) -> bool:
@@ -19,20 +21,22 @@ def counted_while_timed(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def peak_bytes(work: Callable[[], object], device: torch.device) -> int | None:
-    """Run the work -> bytes, of tensors alone and exact; None where nobody counts."""
+def with_peak(work: Callable[[], Found], device: torch.device) -> tuple[Found, int | None]:
+    """Run the work -> its result and bytes, of tensors alone and exact; None where nobody counts.
+
+    CUDA's count is the whole process's: have the device to yourself before."""
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
-        work()
-        return torch.cuda.max_memory_allocated(device) - before
+        found = work()
+        return found, torch.cuda.max_memory_allocated(device) - before
     if device.type != "cpu":
-        return None
+        return work(), None
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        work()
+        found = work()
     held = peak = 0
     for event in profiler.profiler.kineto_results.events():
         if event.name() == "[memory]":
             held += event.nbytes()
             peak = max(peak, held)
-    return peak
+    return found, peak

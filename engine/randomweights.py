@@ -26,11 +26,12 @@ from engine.models import (
     Dtype,
     LanguageModel,
     check_family,
-    compiled,
     one_sentence,
     pick_device,
     pick_dtype,
+    with_compiled_steps,
 )
+from engine.threads import fit_threads
 
 SHAPES = {path.stem: path for path in sorted((Path(__file__).parent / "configs").glob("*.json"))}
 """Configs that are shipped, by name."""
@@ -55,6 +56,8 @@ def random_lm(
     no second copy of them at any time. Raises ModelError with one sentence.
     """
     target = pick_device(device)
+    if target.type == "cpu":
+        fit_threads()
     weights = pick_dtype(dtype, target)
     with one_sentence(config):
         shape = read_shape(config)
@@ -66,7 +69,7 @@ def random_lm(
             )
         name = f"{Path(config).stem if config not in SHAPES else config}, random weights"
         lm = LanguageModel(model.eval(), word_tokenizer(shape), name)
-        return compiled(lm) if compile else lm
+        return with_compiled_steps(lm) if compile else lm
 
 
 def read_shape(config: str) -> PretrainedConfig:

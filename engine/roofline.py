@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from math import isqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -30,6 +31,10 @@ LEAST_PRODUCT, LARGEST_PRODUCT = 256, 8192
 LONG_ENOUGH = 0.02
 """Sides of the square matrices that are multiplied: doubled until a product takes so many
 seconds, since small ones keep no device busy."""
+
+PRODUCT_BYTES = 12
+"""At once per number of a side squared: two in float32, as they are drawn, and either their product
+or both in 16 bits."""
 
 TRIES, TRY_SECONDS = 5, 0.1
 """Tries at least, and for how long at least: a device that was idle takes a moment to run fast."""
@@ -77,13 +82,16 @@ def read_rate(device: torch.device) -> float:
 
 def product_rate(device: torch.device, dtype: torch.dtype) -> float:
     """Operations per second of the best product of two square matrices; 2 * n**3 in each."""
+    free = free_bytes(device)
+    fits = LARGEST_PRODUCT if free is None else isqrt(free // 4 // PRODUCT_BYTES)
+    largest = min(fits, LARGEST_PRODUCT)
     best, side = 0.0, LEAST_PRODUCT
     with torch.inference_mode():
         while True:
             left, right = torch.randn(2, side, side, device=device).to(dtype)
             seconds = shortest(lambda left=left, right=right: left @ right, device)
             best = max(best, 2 * side**3 / seconds)
-            if seconds >= LONG_ENOUGH or side == LARGEST_PRODUCT:
+            if seconds >= LONG_ENOUGH or 2 * side > largest:
                 return best
             side *= 2
 
@@ -120,16 +128,15 @@ def floor(
 ) -> Floor:
     """The least that a decode step of these rows takes at these rates, all rows running on.
 
-    Read: each weight once, of a mixture's experts as many as the rows can call on at most, and
-    the live tokens in the cache. Computed: a multiply and an add per row and weight, and the
-    attention over the live tokens. Both of the cache are means over the `new_tokens - 1` decode
+    Read: each weight once, of a mixture's experts those of one token (the rows may all call the
+    same), and the live tokens in the cache. Computed: a multiply and an add per row and weight, and
+    the attention over the live tokens. Both of the cache are means over the `new_tokens - 1` decode
     steps. What is written, and the activations, are left out: a floor.
     """
     rows = len(prompt_tokens)
     weights = count_weights(lm.model)
     chosen, experts = experts_per_token(text_config(lm.model))
-    called = min(rows * chosen, experts)
-    weight_bytes = weights.bytes + weights.expert_bytes * called // experts
+    weight_bytes = weights.bytes + weights.expert_bytes * chosen // experts
     numbers = weights.numbers + weights.expert_numbers * chosen // experts
     kv_bytes = round(mean_cached(lm, prompt_tokens, new_tokens)) * lm.model.dtype.itemsize
     flops = 2 * rows * numbers + round(mean_attended(lm, prompt_tokens, new_tokens))

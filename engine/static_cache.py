@@ -118,7 +118,7 @@ class StaticLayer(CacheLayerMixin):
 
     @property
     def keys(self) -> Tensor:
-        """What is held of them; in a sliding window not in order."""
+        """As many columns as are held, for their size: in a sliding window not just these."""
         return self._keys[:, :, : self.columns.held.columns]
 
     @property

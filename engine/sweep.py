@@ -229,10 +229,6 @@ class Sweep:
         return rate.median / one.engine.tokens_per_second.median if rate else None
 
     @property
-    def compiled(self) -> bool:
-        return "compiled" in self.decode_path
-
-    @property
     def compute_bound_from(self) -> int | None:
         """The smallest batch size at which the arithmetic of a step takes longer than its reading,
         by the floors; None if rows bring more reading than arithmetic, or nothing is known.

@@ -50,7 +50,7 @@ import engine.graphs
 import engine.static_cache
 from engine.bench import eager, measure_sweep
 from engine.graphs import Step
-from engine.models import LanguageModel, compiled, device_name, pick_device
+from engine.models import LanguageModel, device_name, pick_device, with_compiled_steps
 from engine.randomweights import SHAPES, random_lm
 from engine.requests import make_requests
 from engine.roofline import synchronise
@@ -637,7 +637,7 @@ class Speed:
 
     def _show_compiled(self, shape: str, lm: LanguageModel) -> None:
         started = time.perf_counter()
-        quick = compiled(lm)
+        quick = with_compiled_steps(lm)
         self._report.tell(f"  compiled in {time.perf_counter() - started:.0f} s")
         sizes = self._options.batch_size
         for at, rows in enumerate(sizes):

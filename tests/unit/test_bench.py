@@ -15,7 +15,7 @@ from engine.__main__ import main
 from engine.baselines import run_baseline
 from engine.bench import measure_sweep
 from engine.errors import RequestError
-from engine.peak import peak_bytes
+from engine.peak import with_peak
 from engine.requests import make_requests
 from engine.static import StaticBatchEngine
 from engine.sweep import DEFAULT_PROMPT, Progress, Rates, Sweep, loads
@@ -196,7 +196,7 @@ def test_the_engine_itself_can_run_beside_as_it_is(monkeypatch):
     assert size.baseline("eager").ids_equal is True
     assert ran == [
         (True, True, "not on a CUDA device"),
-        (False, True, "it was asked to run eagerly"),
+        (False, True, "not asked to"),
     ]
     assert sweeps[-1].decode_path == "eager"
 
@@ -222,9 +222,9 @@ def test_the_peak_is_what_lives_at_once():
         first = torch.ones(1000)
         second = first + 1
         del first
-        return second + 1
+        return float((second + 1)[0])
 
-    assert peak_bytes(work, CPU) == pytest.approx(8000, abs=64)
+    assert with_peak(work, CPU) == (3.0, pytest.approx(8000, abs=64))
 
 
 def test_the_peak_of_a_run_grows_with_its_rows_and_takes_no_timed_run():
@@ -243,10 +243,25 @@ def test_the_peak_of_a_run_grows_with_its_rows_and_takes_no_timed_run():
 def test_on_cuda_the_allocator_counts_in_the_timed_runs(monkeypatch):
     peaks = iter([700, 900, 800])
     monkeypatch.setattr(bench, "counted_while_timed", lambda device: True)
-    monkeypatch.setattr(bench, "peak_bytes", lambda work, device: work() or next(peaks))
+    monkeypatch.setattr(bench, "with_peak", lambda work, device: (work(), next(peaks)))
     progress, sweeps = measure(tiny_lm(), batch_sizes=[1], runs=3, memory=True)
     assert [one.what for one in progress] == ["warm-up", "engine", "engine", "engine"]
     assert sweeps[-1].sizes[0].engine.peak_bytes == 900
+    _, sweeps = measure(tiny_lm(), batch_sizes=[1], runs=1)
+    assert sweeps[-1].sizes[0].engine.peak_bytes is None
+    assert next(peaks, None) is None
+
+
+def test_memory_is_counted_once_the_device_is_held(monkeypatch):
+    held = []
+
+    def counted(work, device):
+        held.append(len(turns_on(device)))
+        return work(), 1
+
+    monkeypatch.setattr(bench, "with_peak", counted)
+    measure(tiny_lm(), batch_sizes=[1], runs=1, baselines=["generate"], memory=True)
+    assert held == [1, 1]
 
 
 # Cut short
@@ -262,11 +277,12 @@ def test_stop_ends_the_sweep_and_keeps_what_was_measured():
 
 
 def test_a_sweep_waits_in_line_and_can_be_stopped_there():
-    stop, before = threading.Event(), turns_on("cpu").join()
+    looks = iter([False, True])
+    stop, before = SimpleNamespace(is_set=lambda: next(looks)), turns_on("cpu").join()
     news = measure_sweep(tiny_lm(), prompts=PROMPTS, max_new_tokens=2, stop=stop)
     assert next(news) == Progress(0, "rates", 1, 1)
-    threading.Timer(0.05, stop.set).start()
     assert next(news).status == "stopped"
+    assert next(looks, None) is None
     before.leave()
 
 

@@ -10,7 +10,7 @@ import engine.graphs
 import engine.static_cache
 from engine.decode import Decoder
 from engine.masks import attention_mask
-from engine.models import compiled
+from engine.models import with_compiled_steps
 from engine.requests import make_requests
 from engine.serial import SerialEngine
 from engine.static import StaticBatchEngine
@@ -211,8 +211,39 @@ def test_rows_of_compiled_steps_equal_their_solo_runs():
     lm = ends_often(tiny_lm(num_hidden_layers=1))
     requests = make_requests(["a", "and b", "and then c"], max_new_tokens=[9, 30, 140])
     alone = row_ids(SerialEngine(lm).run(requests))
-    quick = compiled(lm)
+    quick = with_compiled_steps(lm)
     with torch.compiler.set_stance("fail_on_recompile"):
         for size in (3, 2, 1):
             assert row_ids(StaticBatchEngine(quick, batch_size=size).run(requests)) == alone
     assert quick.decode_path == "compiled"
+
+
+@pytest.mark.parametrize("prompt", [3, 8, 12])
+def test_in_a_window_a_column_lies_at_its_place_in_the_ring(prompt):
+    """A window of 8: the columns that the next query sees are those of the growing cache."""
+    lm = tiny_lm("mistral")
+    real, ids = torch.ones(1, prompt, dtype=torch.bool), torch.full((1, prompt), A)
+    fed = torch.arange(60, 70)
+    growing, ring = lm.new_cache(), lm.new_cache()
+    with torch.inference_mode():
+        positions = torch.arange(prompt)[None]
+        for cache in (growing, ring):
+            mask = attention_mask(lm.model, cache, real, queries=prompt)
+            lm.forward(ids, mask=mask, position_ids=positions, cache=cache, last=[prompt - 1])
+        decoder = Decoder(lm, ring, real, has_pads=False, columns=prompt + len(fed))
+        for done, token in enumerate(fed):
+            seen = prompt + done
+            real = torch.ones(1, seen + 1, dtype=torch.bool)
+            lm.forward(
+                token[None, None],
+                mask=attention_mask(lm.model, growing, real, queries=1),
+                position_ids=torch.tensor([[seen]]),
+                cache=growing,
+                last=[0],
+            )
+            decoder.step(token[None])
+            for layer, expected in zip(ring.layers, growing.layers, strict=True):
+                held = expected.keys.shape[2]
+                places = torch.arange(seen + 1 - held, seen + 1) % 8
+                torch.testing.assert_close(layer._keys[:, :, places], expected.keys)
+                torch.testing.assert_close(layer._values[:, :, places], expected.values)

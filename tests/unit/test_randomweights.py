@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from engine import randomweights
 from engine.errors import ModelError
 from engine.randomweights import random_lm, read_shape, word_tokenizer
 from engine.requests import make_requests
@@ -50,6 +51,13 @@ def test_it_runs_and_says_words(config):
     assert [len(step.tokens) for step in run.steps] == [2] * 6  # nothing ends a text
     assert all(run.texts)
     assert run.batches[0].prompt_lengths == (2, 5)
+
+
+def test_its_threads_are_those_of_a_loaded_model(config, monkeypatch):
+    fitted = []
+    monkeypatch.setattr(randomweights, "fit_threads", lambda: fitted.append(True))
+    random_lm(config, device="cpu")
+    assert fitted == [True]
 
 
 def test_the_seed_says_which_weights(config, tmp_path):

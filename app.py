@@ -37,7 +37,6 @@ from engine.host import Host
 from engine.logs import start_log
 from engine.options import limits_of, page_options
 from engine.orders import (
-    SWEEP_PROMPT,
     SWEEP_RUNS,
     SWEEP_SIZES,
     PageSettings,
@@ -50,7 +49,7 @@ from engine.promptfile import MAX_BYTES, SUFFIXES, read_prompts, shown_name
 from engine.requests import DEFAULT_BUDGET, Limits
 from engine.run import PaddingSide, Run
 from engine.shelf import ModelShelf
-from engine.sweep import Progress, Sweep, report
+from engine.sweep import DEFAULT_PROMPT, Progress, Sweep, report
 from engine.visitors import LatestOnly, StillRunningError
 from viz.editor.editor import (
     COPY_LINK,
@@ -73,9 +72,9 @@ from viz.stage.packed import packed
 from viz.stage.stage import Stage
 from viz.stage.state import StageWriter
 from viz.story.story import Story
-from viz.sweep.state import doing, shown_state, sweep_value
+from viz.sweep.state import shown_state, sweep_value
 from viz.sweep.sweep import SweepTab, order_in
-from viz.words import plural
+from viz.words import plural, under_way
 
 gc.enable()
 
@@ -168,7 +167,7 @@ class Page:
                 else:
                     said = frame
                 if sweep is None:
-                    yield sweep_value(text=said or f"{doing(progress)}.", busy=True)
+                    yield sweep_value(text=said or f"{under_way(progress)}.", busy=True)
                 else:
                     shown = shown_state(sweep, progress, key=key)
                     yield sweep_value(shown, text=said, busy=sweep.status == "running")
@@ -385,7 +384,7 @@ class Endpoints:
     def sweep(
         self,
         request: gr.Request,
-        prompt: str = SWEEP_PROMPT,
+        prompt: str = DEFAULT_PROMPT,
         batch_sizes: list[int] | None = None,
         max_new_tokens: int = DEFAULT_BUDGET,
         runs: int = SWEEP_RUNS,
@@ -422,7 +421,7 @@ class Endpoints:
                 elif frame is not None:
                     measured = report(sweep)["sizes"] if sweep else []
                     status = "running" if isinstance(frame, Sweep | Progress) else "waiting"
-                    yield {"status": status, "doing": doing(progress), "sizes": measured}
+                    yield {"status": status, "doing": under_way(progress), "sizes": measured}
             if frame is None:
                 raise RequestError("Stopped before the model was there.")
 
@@ -488,7 +487,7 @@ def build_demo(
                 sweep = SweepTab(
                     sizes=sizes_to_offer(host.limits),
                     chosen=SWEEP_SIZES,
-                    prompt=SWEEP_PROMPT,
+                    prompt=DEFAULT_PROMPT,
                     max_new_tokens=min(DEFAULT_BUDGET, host.limits.new_tokens),
                     runs=SWEEP_RUNS,
                     models=shelf.names,

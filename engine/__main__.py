@@ -28,13 +28,23 @@ from engine.run import Run, Step
 from engine.sweep import Progress, Sweep
 from viz.slots import batch_slots, slot_states
 from viz.terminal import blocks, inert
-from viz.terminal_sweep import progress_line, size_line, sweep_report
-from viz.words import plural, rate, seconds, size, step_times, summary, time_split
+from viz.terminal_sweep import size_line, sweep_report
+from viz.words import (
+    plural,
+    rate,
+    seconds,
+    size,
+    step_times,
+    summary,
+    time_split,
+    under_way,
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit status is 0, or 2 if what was asked for can't be done."""
     options = build_parser().parse_args(arguments)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115  it may be closed
     sys.stdout.reconfigure(errors="replace")  # bars and texts on a terminal that is not UTF-8
     try:
         options.command(options)
@@ -212,7 +222,7 @@ def bench_command(options: argparse.Namespace) -> None:
     try:
         for news in start_bench(options, prompts, _show_progress):
             if isinstance(news, Progress):
-                _show_progress(progress_line(news), None)
+                _show_progress(under_way(news), None)
             else:
                 _show_measured(newest, news)
                 newest = news

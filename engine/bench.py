@@ -28,7 +28,17 @@ from engine.requests import check_batch_size, make_requests, whole_number
 from engine.roofline import floor, measure_rates
 from engine.run import Request, Run
 from engine.static import RunStream, StaticBatchEngine
-from engine.sweep import DEFAULT_PROMPT, Progress, Rates, Sample, Series, Size, Sweep, Way
+from engine.sweep import (
+    DEFAULT_PROMPT,
+    MOST_ROWS,
+    Progress,
+    Rates,
+    Sample,
+    Series,
+    Size,
+    Sweep,
+    Way,
+)
 from engine.turns import turns_on
 from engine.visitors import Flag
 
@@ -72,6 +82,8 @@ def measure_sweep(
     sizes = [check_batch_size(size) for size in dict.fromkeys(batch_sizes)]
     if not sizes:
         raise RequestError("There are no batch sizes: name at least one.")
+    if max(sizes) > MOST_ROWS:
+        raise RequestError(f"The batch size is {max(sizes):,}, a sweep has at most {MOST_ROWS:,}.")
     budget = _at_least(max_new_tokens, 2, "The new tokens of a benchmark")
     sweep = Sweep(
         model=lm.info,

@@ -6,7 +6,7 @@ import itertools
 import json
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,15 +16,16 @@ from engine.live import WAIT_SECONDS, Refused, Waiting, frames
 from engine.metrics import measure
 from engine.orders import Order, SweepOrder, make_order, make_sweep_order
 from engine.requests import Limits
-from engine.run import Request, Run
+from engine.run import Run
 from engine.shelf import Loading, ModelShelf
 from engine.sweep import Progress, Sweep
 from engine.sweeping import sweep_frames
 from engine.turns import turns_on
-from engine.visitors import StopFlags
+from engine.visitors import Flag, StopFlags
 
 if TYPE_CHECKING:
     from engine.memory import Forecast
+    from engine.models import LanguageModel
 
 log = logging.getLogger("batchscope.host")
 
@@ -58,30 +59,19 @@ class Host:
         there was one; by then the visitor may run again. Raises BatchscopeError with a sentence for
         the visitor.
         """
-        number, run = next(self._numbers), None
-        noted = self._logged(f"run {number}", lambda: self._told(run))
-        with noted, self._flags.flag(visitor) as stop:
-            yield "Starting."
-            order = make_order(self.limits, **asked)
-            loading = self.loading(order.model)
-            yield from loading.messages(stop, WAIT_SECONDS)
-            if not stop.is_set():
-                shown = frames(
-                    loading.result(),
-                    order.requests,
-                    stop,
-                    batch_size=order.batch_size,
-                    padding_side=order.padding_side,
-                    chat_template=order.chat_template,
-                    seconds=self.limits.run_seconds,
-                )
-                with closing(_to_the_end(shown, Run, f"run {number}")) as until_over:
-                    for frame in until_over:
-                        run = frame if isinstance(frame, Run) else None
-                        if run is None or run.status == "running":
-                            yield frame
-        _log_end(f"run {number}", run, self._told(run))
-        yield run
+
+        def begin(lm: LanguageModel, order: Order, stop: Flag) -> Generator:
+            return frames(
+                lm,
+                order.requests,
+                stop,
+                batch_size=order.batch_size,
+                padding_side=order.padding_side,
+                chat_template=order.chat_template,
+                seconds=self.limits.run_seconds,
+            )
+
+        return self._visit(visitor, Run, lambda: make_order(self.limits, **asked), begin)
 
     def sweep(
         self, visitor: str, **asked: Any
@@ -91,30 +81,44 @@ class Host:
 
         It ends as `run` does, and counts as the visitor's one run.
         """
-        number, order, sweep = next(self._numbers), None, None
-        noted = self._logged(f"sweep {number}", lambda: self._sweep_told(order, sweep))
+
+        def begin(lm: LanguageModel, order: SweepOrder, stop: Flag) -> Generator:
+            return sweep_frames(
+                lm,
+                order.batch_sizes,
+                stop,
+                prompt=order.prompt,
+                max_new_tokens=order.max_new_tokens,
+                runs=order.runs,
+                seconds=self.limits.run_seconds,
+            )
+
+        return self._visit(visitor, Sweep, lambda: make_sweep_order(self.limits, **asked), begin)
+
+    def _visit(
+        self,
+        visitor: str,
+        kind: type[Run | Sweep],
+        make: Callable[[], Order | SweepOrder],
+        begin: Callable[..., Generator],
+    ) -> Iterator[Any]:
+        """From what a visitor asks for to the record of its end, which is of that kind."""
+        what, order, record = f"{_noun(kind)} {next(self._numbers)}", None, None
+        noted = self._logged(what, lambda: self._told(order, record))
         with noted, self._flags.flag(visitor) as stop:
             yield "Starting."
-            order = make_sweep_order(self.limits, **asked)
+            order = make()
             loading = self.loading(order.model)
             yield from loading.messages(stop, WAIT_SECONDS)
             if not stop.is_set():
-                shown = sweep_frames(
-                    loading.result(),
-                    order.batch_sizes,
-                    stop,
-                    prompt=order.prompt,
-                    max_new_tokens=order.max_new_tokens,
-                    runs=order.runs,
-                    seconds=self.limits.run_seconds,
-                )
-                with closing(_to_the_end(shown, Sweep, f"sweep {number}")) as until_over:
+                shown = begin(loading.result(), order, stop)
+                with closing(_to_the_end(shown, kind, what)) as until_over:
                     for frame in until_over:
-                        sweep = frame if isinstance(frame, Sweep) else sweep
-                        if not isinstance(frame, Sweep) or frame.status == "running":
+                        record = frame if isinstance(frame, kind) else record
+                        if not isinstance(frame, kind) or frame.status == "running":
                             yield frame
-        _log_end(f"sweep {number}", sweep, self._sweep_told(order, sweep))
-        yield sweep
+        _log_end(what, record, self._told(order, record))
+        yield record
 
     def forecast(self, order: Order) -> Forecast | None:
         """What a run will need of memory. None as long as its model is not there, or while others
@@ -163,16 +167,15 @@ class Host:
             log.warning("%s failed: %s", what, first_line(error))
             raise
 
-    def _told(self, run: Run | None) -> str:
-        if run is None:
+    def _told(self, order: Order | SweepOrder | None, record: Run | Sweep | None) -> str:
+        """What the log says of a record, if there is one."""
+        if record is None:
             return ""
-        return f": {figures_line(run)}" + (prompts_line(run.requests) if self._log_prompts else "")
-
-    def _sweep_told(self, order: SweepOrder | None, sweep: Sweep | None) -> str:
-        if order is None or sweep is None:
-            return ""
-        said = f"; {json.dumps([order.prompt])}" if self._log_prompts else ""
-        return f": {sweep_line(sweep)}{said}"
+        if isinstance(record, Run):
+            line, prompts = figures_line(record), [request.prompt for request in record.requests]
+        else:
+            line, prompts = sweep_line(record), [order.prompt]
+        return f": {line}" + (f"; {json.dumps(prompts)}" if self._log_prompts else "")
 
 
 def _log_end(what: str, record: Run | Sweep | None, told: str) -> None:
@@ -200,15 +203,15 @@ def figures_line(run: Run) -> str:
     return ", ".join(parts) + (f"; {run.error}" if run.error else "")
 
 
-def prompts_line(requests: Sequence[Request]) -> str:
-    return "; " + json.dumps([request.prompt for request in requests])
-
-
 def sweep_line(sweep: Sweep) -> str:
     """A sweep for the log: what was measured, and what came out."""
     rates = [(size.batch_size, size.engine.tokens_per_second) for size in sweep.sizes]
     figures = [f"batch size {size}: {rate.median:.1f} tok/s" for size, rate in rates if rate]
     return ", ".join([sweep.model.name, *figures]) + (f"; {sweep.error}" if sweep.error else "")
+
+
+def _noun(kind: type[Run | Sweep]) -> str:
+    return kind.__name__.lower()
 
 
 Shown = TypeVar("Shown")
@@ -217,7 +220,7 @@ Shown = TypeVar("Shown")
 def _to_the_end(shown: Generator[Shown], kind: type[Run | Sweep], what: str) -> Generator[Shown]:
     """Pass on what is shown of `what`, "run 3"; the last frame is the record of its end, which is
     of that kind."""
-    record, noun = None, kind.__name__.lower()
+    record, noun = None, _noun(kind)
     with closing(shown):
         try:
             for frame in shown:

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from engine.errors import BatchscopeError, RunError
 from engine.run import PaddingSide, Request, Run
@@ -48,13 +49,17 @@ class Refused:
 Frame = Waiting | Refused | Run
 
 
-def with_lent_gpu(frames: Callable[..., Iterator[Frame]]) -> Callable[..., Iterator[Frame]]:
-    """The generator, in a worker with a GPU where the host lends one."""
+Shown = TypeVar("Shown", bound=Callable[..., Iterator])
+
+
+def lent_gpu(seconds_of: Callable[..., int]) -> Callable[[Shown], Shown]:
+    """Decorates a generator, which then runs in a worker with a GPU where the host lends one;
+    `seconds_of` its arguments is for how long."""
     if not ON_ZERO_GPU:
-        return frames
+        return lambda frames: frames
     import spaces  # it patches torch, which must not be there before it
 
-    return spaces.GPU(frames, duration=gpu_seconds)
+    return partial(spaces.GPU, duration=seconds_of)
 
 
 def gpu_seconds(
@@ -74,7 +79,7 @@ def gpu_seconds(
     return min(120, seconds, 15 + steps // 20)
 
 
-@with_lent_gpu
+@lent_gpu(gpu_seconds)
 def frames(
     lm: LanguageModel,
     requests: Sequence[Request],

@@ -181,8 +181,6 @@ def read_link(text: str, limits: Limits) -> Order:
         raise RequestError(DAMAGED) from error
 
 
-SWEEP_PROMPT = "Explain KV cache in one sentence."
-"""That of nanoLLMServe's benchmark."""
 SWEEP_SIZES = (1, 2, 4, 8, 16)
 SWEEP_RUNS = 3
 MOST_RUNS = 20

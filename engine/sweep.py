@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 SCHEMA_VERSION = 1
-MAX_BYTES = 16 * 2**20
+MAX_BYTES = 2 * 2**20
+MOST_ROWS = 4096
+"""The largest batch of a sweep."""
+MOST_NUMBERS = 200_000
+"""The most that a saved sweep may have of rows times runs: its report has a number for each."""
+LARGEST = 1e18
+"""Of bytes, operations and rates; what is larger is no measurement."""
 DEFAULT_PROMPT = "Explain KV cache in one sentence."
 """That of nanoLLMServe's benchmark."""
 
@@ -428,10 +435,32 @@ def _schema() -> TypeAdapter[Sweep]:
 
 
 def _problems(sweep: Sweep) -> Iterable[str]:
-    """What types alone can't say: figures are divided by what is checked here."""
+    """What types alone can't say: figures are divided by what is checked here, and tables are as
+    long."""
+    if max(sweep.batch_sizes, default=0) > MOST_ROWS or len(set(sweep.batch_sizes)) > 64:
+        yield f"it has more than 64 sizes, or one of more than {MOST_ROWS:,} rows"
+    if len(set(sweep.batch_sizes)) < len(sweep.batch_sizes):
+        yield "it names a size twice"
+    many = (
+        size.batch_size * sum(len(series.samples) for series in (size.engine, *size.baselines))
+        for size in sweep.sizes
+    )
+    if sum(many) > MOST_NUMBERS:
+        yield f"it has more than {MOST_NUMBERS:,} rows over all its runs"
+    try:
+        datetime.fromisoformat(sweep.started_at).astimezone(UTC)
+    except (ValueError, OverflowError):
+        yield "it does not say when it began"
+    rates, floors = sweep.rates, [size.floor for size in sweep.sizes if size.floor]
+    held = [value for floor in floors for value in vars(floor).values()]
+    held += [rates.read_bytes_per_second, rates.flops_per_second] if rates else []
+    if not all(0 <= value <= LARGEST for value in held):
+        yield "a rate or a floor is no possible one"
     numbers = [sweep.max_new_tokens, sweep.runs, *sweep.batch_sizes]
     if min(numbers, default=0) < 1 or sweep.warmup < 0:
         yield "a count is below 1"
+    if max(numbers) > LARGEST:
+        yield "a count is no possible one"
     if sweep.rates and min(sweep.rates.read_bytes_per_second, sweep.rates.flops_per_second) <= 0:
         yield "a rate is not above 0"
     if [size.batch_size for size in sweep.sizes] != list(sweep.batch_sizes[: len(sweep.sizes)]):
@@ -445,5 +474,7 @@ def _problems(sweep: Sweep) -> Iterable[str]:
             for sample in series.samples:
                 times = [value for name, value in vars(sample).items() if name.endswith("_seconds")]
                 known = [value for value in times if value is not None]
-                if not all(0 < value < math.inf for value in known) or sample.generated_tokens < 1:
-                    yield f"batch size {size.batch_size} has a run that took no time"
+                if not all(1e-9 <= value <= 1e9 for value in known):
+                    yield f"batch size {size.batch_size} has a run that took no time, or too long"
+                if not 1 <= sample.generated_tokens <= LARGEST:
+                    yield f"batch size {size.batch_size} has a run without tokens"

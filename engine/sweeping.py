@@ -9,33 +9,30 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from engine.errors import BatchscopeError
-from engine.live import FRAME_SECONDS, ON_ZERO_GPU, WAIT_SECONDS, Refused, Waiting
-from engine.sweep import Progress, Sweep
+from engine.live import FRAME_SECONDS, ON_ZERO_GPU, WAIT_SECONDS, Refused, Waiting, lent_gpu
+from engine.sweep import Progress, Rates, Sweep
 from engine.turns import Turn, Turns, turns_on
 from engine.visitors import Flag
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from engine.models import LanguageModel
 
 WARMUP = 1
 """Runs of each size before those that are timed."""
 
+_rates: WeakKeyDictionary[PreTrainedModel, Rates] = WeakKeyDictionary()
+"""What the device can do with a model's numbers, measured by the first sweep on it."""
+
 SweepFrame = Waiting | Refused | Progress | Sweep
 News = Iterator[Progress | Sweep]
-
-
-def with_lent_gpu(frames: Callable[..., Iterator[SweepFrame]]) -> Callable[..., Generator]:
-    """The generator, in a worker with a GPU where the host lends one."""
-    if not ON_ZERO_GPU:
-        return frames
-    import spaces  # as in engine.live, which has brought it before torch
-
-    return spaces.GPU(frames, duration=sweep_gpu_seconds)
 
 
 def sweep_gpu_seconds(
@@ -54,7 +51,7 @@ def sweep_gpu_seconds(
     return min(120, seconds, 20 + steps // 20)
 
 
-@with_lent_gpu
+@lent_gpu(sweep_gpu_seconds)
 def sweep_frames(
     lm: LanguageModel,
     batch_sizes: Sequence[int],
@@ -83,10 +80,13 @@ def sweep_frames(
             runs=runs,
             warmup=WARMUP,
             memory=False,
+            rates=_rates.get(lm.model),
             stop=deadline,
         )
         shown = news if ON_ZERO_GPU else _beside(news, turns_on(lm.device), deadline)
         for frame in shown:
+            if isinstance(frame, Sweep) and frame.rates:
+                _rates[lm.model] = frame.rates
             yield deadline.explain(frame) if isinstance(frame, Sweep) else frame
     except BatchscopeError as error:
         yield Refused(str(error))
@@ -130,11 +130,13 @@ class Deadline:
 def _beside(news: News, turns: Turns, deadline: Deadline) -> Iterator[Waiting | Progress | Sweep]:
     """What is shown of a sweep that goes on in another thread meanwhile."""
     bench = BenchThread(news, turns)
+    since = time.monotonic()
     while True:
-        asked = time.monotonic()
         fresh = bench.newest(WAIT_SECONDS)
+        now = time.monotonic()
         if ahead := bench.ahead():
-            deadline.put_off(time.monotonic() - asked)
+            deadline.put_off(now - since)
+        since = now
         yield from fresh
         if bench.is_over:
             return
@@ -181,8 +183,7 @@ class BenchThread:
     def ahead(self) -> int:
         """How many runs come before the one that the sweep waits for."""
         before, _ = self._before
-        with self._turns.changed:
-            return sum(turn in self._turns.line for turn in before)
+        return self._turns.remaining(before)
 
     @property
     def waited(self) -> float:
@@ -191,12 +192,14 @@ class BenchThread:
 
     def _measure(self) -> None:
         try:
-            while True:
-                with self._turns.changed:
-                    self._before = (list(self._turns.line), time.monotonic())
-                item = next(self._news, None)
+            self._note_line()
+            for item in self._news:
                 self._heard.put(item)
-                if item is None:
-                    return
+                self._note_line()
         except Exception as error:
             self._heard.put(error)
+        finally:
+            self._heard.put(None)
+
+    def _note_line(self) -> None:
+        self._before = (self._turns.present(), time.monotonic())

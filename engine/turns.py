@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 
 class Turns:
@@ -22,6 +23,16 @@ class Turns:
         with self.changed:
             self.line.append(turn)
         return turn
+
+    def present(self) -> list[Turn]:
+        """Who runs or waits now, in order."""
+        with self.changed:
+            return list(self.line)
+
+    def remaining(self, turns: Iterable[Turn]) -> int:
+        """How many of these have not left."""
+        with self.changed:
+            return sum(turn in self.line for turn in turns)
 
 
 class Turn:

@@ -10,9 +10,10 @@ from engine import SerialEngine, StaticBatchEngine, load_model, make_requests, r
 from engine import sweep as sweeps
 from engine.bench import measure_sweep
 from engine.models import LanguageModel
-from engine.orders import SWEEP_PROMPT, SWEEP_RUNS, SWEEP_SIZES
+from engine.orders import SWEEP_RUNS, SWEEP_SIZES
 from engine.presets import PRESETS
 from engine.requests import DEFAULT_BUDGET
+from engine.sweep import DEFAULT_PROMPT
 from engine.sweeping import WARMUP
 from viz.recorded import FOLDER, SIZES
 
@@ -47,7 +48,7 @@ def record_sweep(lm: LanguageModel) -> None:
     *_, sweep = measure_sweep(
         lm,
         batch_sizes=SWEEP_SIZES,
-        prompts=[SWEEP_PROMPT],
+        prompts=[DEFAULT_PROMPT],
         max_new_tokens=DEFAULT_BUDGET,
         runs=SWEEP_RUNS,
         warmup=WARMUP,

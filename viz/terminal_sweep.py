@@ -4,28 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.sweep import Progress, Size, Stats, Sweep, Way
-from viz.words import caption, listing, plural, rate, size
+from engine.sweep import Size, Stats, Sweep, Way
+from viz.words import WAYS, caption, listing, plural, rate, size
 
-WHAT = {
-    "rates": "measuring the device",
-    "memory": "counting memory",
-    "naive": "without KV cache",
-    "generate": "model.generate",
-}
-COMPARED: dict[Way, str] = {
-    "generate": "model.generate",
-    "eager": "the engine without CUDA graphs or compiling",
-}
-
-
-def progress_line(progress: Progress) -> str:
-    """ "batch size 4, engine, run 2 of 5"."""
-    what = WHAT.get(progress.what, progress.what)
-    if not progress.batch_size:
-        return what
-    count = f"{progress.number} of {progress.of}"
-    return f"batch size {progress.batch_size}, {what}, {count}"
+COMPARED: tuple[Way, ...] = ("generate", "eager")
+"""Baselines that have a column of their own, where they ran."""
 
 
 def size_line(row: Size) -> str:
@@ -128,7 +111,7 @@ def _notes(sweep: Sweep, measured: Sequence[Size]) -> list[str]:
             notes.append(
                 (
                     "naive",
-                    f"without KV cache, batch size {row.batch_size}: TPOT "
+                    f"{WAYS['naive']}, batch size {row.batch_size}: TPOT "
                     f"{milliseconds(naive.tpot.median)}, "
                     f"{naive.tpot.median / row.engine.tpot.median:.2f} times as long",
                 )
@@ -143,14 +126,13 @@ def _notes(sweep: Sweep, measured: Sequence[Size]) -> list[str]:
 
 
 def _compared(measured: Sequence[Size]) -> list[Way]:
-    """Baselines that have a column of their own."""
     return [way for way in COMPARED if any(row.median_of_ratios(way) for row in measured)]
 
 
 def _compared_notes(way: Way, measured: Sequence[Size]) -> list[tuple[str, str]]:
     medians = listing(_times(row.ratio_of_medians(way)) for row in measured)
     notes = [
-        (f"/ {way}", f"time over that of {COMPARED[way]}, median of the pairs"),
+        (f"/ {way}", f"time over that of {WAYS[way]}, median of the pairs"),
         ("", f"ratio of the medians: {medians}"),
     ]
     for equal, told in ((True, "the same ids at"), (False, "other ids at")):

@@ -1,4 +1,4 @@
-"""A run as people read it: numbers with units, percents with fractions, names, and sentences."""
+"""Runs and sweeps as people read them: numbers with units, percents with fractions, sentences."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from engine.metrics import Figures, Row, Spread, Waste, padding_waste
 from engine.run import Batch, KVBytes, ModelInfo, Run
+from engine.sweep import Progress, Way
 
 
 def percent(waste: Waste, digits: int = 0) -> str:
@@ -118,6 +119,31 @@ def caption(model: ModelInfo) -> str:
     """What ran, on one line: "Qwen/Qwen3-0.6B · bfloat16 · CPU, 8 threads"."""
     threads = f", {plural(model.threads, 'thread')}" if model.device == "CPU" else ""
     return f"{model.name} · {model.dtype} · {model.device}{threads}"
+
+
+WAYS: dict[Way, str] = {
+    "engine": "the engine",
+    "eager": "eager steps (neither captured nor compiled)",
+    "generate": "model.generate",
+    "naive": "no KV cache",
+}
+"""What the ways to make tokens are called."""
+
+
+def under_way(progress: Progress | None) -> str:
+    """ "Batch size 8: run 2 of 3"."""
+    if progress is None:
+        return "Beginning"
+    if not progress.batch_size:
+        return "Measuring what the device can do"
+    count = f"{progress.number} of {progress.of}"
+    told = {
+        "memory": "measuring its memory",
+        "warm-up": f"warm-up {count}, not counted",
+        "engine": f"run {count}",
+    }
+    what = told.get(progress.what) or f"{WAYS[progress.what]}, run {count}"
+    return f"Batch size {progress.batch_size}: {what}"
 
 
 def batching(run: Run) -> str:

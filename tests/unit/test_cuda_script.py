@@ -73,7 +73,7 @@ def test_all_parts_are_told_and_written(tmp_path, capsys):
 
 
 def test_compiled_steps_come_last_and_are_left_out_without_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(tests.cuda, "compiled", lambda lm: lm)
+    monkeypatch.setattr(tests.cuda, "with_compiled_steps", lambda lm: lm)
     monkeypatch.setattr(tests.cuda, "COMPILE_SECONDS", 1.0)
     asked = [*SMALL, *SHORT[:-1], "--out", str(tmp_path)]
     assert main(asked) == 0

@@ -187,6 +187,22 @@ def test_the_report_of_part_of_a_sweep():
             lambda record: record["sizes"][0]["engine"]["samples"][0].update(elapsed_seconds=0),
             "took no time",
         ),
+        (
+            lambda record: record["sizes"][0]["engine"]["samples"][0].update(tpot_seconds=1e308),
+            "too long",
+        ),
+        (
+            lambda record: record["sizes"][0]["engine"]["samples"][0].update(
+                generated_tokens=10**30
+            ),
+            "without tokens",
+        ),
+        (lambda record: record["rates"].update(flops_per_second=1e300), "no possible one"),
+        (lambda record: record["batch_sizes"].extend(range(10, 100)), "more than 64 sizes"),
+        (lambda record: record["batch_sizes"].append(5000), "more than 4,096 rows"),
+        (lambda record: record["batch_sizes"].append(record["batch_sizes"][0]), "a size twice"),
+        (lambda record: record.update(started_at="9999-99-99"), "when it began"),
+        (lambda record: record.update(max_new_tokens=10**40), "no possible one"),
     ],
 )
 def test_what_is_no_sweep_is_refused_with_a_sentence(change, sentence):

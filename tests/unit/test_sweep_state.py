@@ -9,7 +9,8 @@ from engine import sweep as sweeps
 from engine.sweep import Progress, Sample, Series
 from tests.unit.sweeps import UNDER_WAY, WHOLE, sized
 from viz.sweep.desk import open_sweep, recorded_sweep
-from viz.sweep.state import COLUMNS, doing, shown_state, sweep_value
+from viz.sweep.state import shown_state, sweep_value
+from viz.words import under_way
 
 
 def shown(sweep=WHOLE, progress=None, **options):
@@ -31,13 +32,12 @@ def test_the_floor_is_the_larger_of_its_two_times_and_its_share_is_of_the_median
 
 def test_the_table_tells_every_figure():
     state = shown()
-    assert state["columns"] == list(COLUMNS)
     line = dict(zip(state["columns"], state["rows"][3], strict=True))
     assert line == {
         "Batch size": "8",
         "Prompt tokens per row": "5",
         "Output, tok/s": "20.0",
-        "Speed-up": "2.00 ×",
+        "Speed-up over batch size 1": "2.00 ×",
         "TTFT": "400 ms",
         "TPOT": "400 ms",
         "Floor": "160 ms, compute",
@@ -79,11 +79,11 @@ def test_a_size_that_has_only_begun_is_not_drawn():
         (Progress(8, "engine", 2, 3), "Batch size 8: run 2 of 3"),
         (Progress(8, "memory", 1, 1), "Batch size 8: measuring its memory"),
         (Progress(8, "generate", 2, 3), "Batch size 8: model.generate, run 2 of 3"),
-        (Progress(1, "naive", 2, 3), "Batch size 1: without a KV cache, run 2 of 3"),
+        (Progress(1, "naive", 2, 3), "Batch size 1: no KV cache, run 2 of 3"),
     ],
 )
 def test_c8_what_is_under_way_is_told_and_a_warm_up_is_said_not_to_count(progress, words):
-    assert doing(progress) == words
+    assert under_way(progress) == words
 
 
 def test_c8_the_line_below_says_how_many_warm_ups_were_discarded():
@@ -93,10 +93,17 @@ def test_c8_the_line_below_says_how_many_warm_ups_were_discarded():
 
 
 def test_the_least_time_left_follows_from_the_newest_size_that_is_whole():
-    # Two sizes to come, four runs each, none shorter than the shortest of size 2: 1.125 s.
-    assert shown(UNDER_WAY)["remark"].startswith("At least 9 s more")
+    # Four runs of each size to come, none shorter than the shortest of size 2: 1.125 s.
+    whole = replace(UNDER_WAY, sizes=(sized(1), sized(2)))
+    assert shown(whole)["remark"].startswith("At least 9 s more")
     assert shown(replace(UNDER_WAY, sizes=(sized(1, runs=2),)))["remark"] == ""
     assert shown(replace(UNDER_WAY, sizes=WHOLE.sizes))["remark"] == ""
+
+
+def test_the_least_time_left_has_nothing_of_the_size_under_way():
+    sixteen = replace(UNDER_WAY, batch_sizes=(1, 2, 4, 8, 16))
+    assert [len(size.engine.samples) for size in sixteen.sizes] == [3, 3, 1]
+    assert shown(sixteen)["remark"].startswith("At least 9 s more")  # of 8 and of 16
 
 
 @pytest.mark.parametrize(
@@ -143,11 +150,13 @@ def test_published_figures_are_multiples_of_their_own_size_and_labelled():
     brief, more = state["note"]
     assert brief == "Published by nanoLLMServe: other model, other hardware; not measured here."
     assert "33.1, 64.3, 131.5 and 257.3 tok/s" in more
+    assert "1.93 to 1.99 s per batch" in more
 
 
 def test_published_figures_begin_with_the_first_size_or_are_left_out():
     from_two = replace(WHOLE, batch_sizes=(2, 4), sizes=(sized(2), sized(4)))
     assert tuple(shown(from_two)["published"][0]) == (2, 1.0)
+    assert "Speed-up over batch size 2" in shown(from_two)["columns"]
     three = replace(sized(4), batch_size=3, prompt_tokens=(5, 5, 5))
     from_three = shown(replace(WHOLE, batch_sizes=(3,), sizes=(three,)))
     assert (from_three["published"], from_three["note"]) == ([], [])

@@ -1,15 +1,17 @@
 """A sweep as frames: beside the engine's thread, in line, within its time."""
 
 import threading
-import time
+from dataclasses import replace
 
 import pytest
 
 from engine.live import Refused, Waiting
 from engine.sweep import Progress, Sweep
-from engine.sweeping import Deadline, sweep_frames, sweep_gpu_seconds
-from engine.turns import turns_on
+from engine.sweeping import BenchThread, Deadline, sweep_frames, sweep_gpu_seconds
+from engine.turns import Turns, turns_on
 from tests.tiny import scripted_lm
+from tests.unit.streams import PATIENCE
+from tests.unit.sweeps import WHOLE
 
 SCRIPT = [list(range(65, 91))]
 
@@ -33,6 +35,36 @@ def quick_rates(monkeypatch):
     from engine.sweep import Rates
 
     monkeypatch.setattr(bench, "measure_rates", lambda *_: Rates(1e9, 1e9, "float32"))
+
+
+class Clock:
+    """The time of a sweep, which passes only where a test says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("engine.sweeping.time", clock)
+    return clock
+
+
+def bench_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "bench"]
+
+
+def wait_until_nothing_is_measured():
+    for thread in bench_threads():
+        thread.join(PATIENCE)
+    assert bench_threads() == []
 
 
 def test_a_sweep_ends_with_all_its_runs():
@@ -71,36 +103,52 @@ def test_closing_the_frames_ends_the_sweep():
     while not lm.model.calls:
         next(frames)
     frames.close()
-    deadline = time.monotonic() + 20
-    while len(turns_on("cpu")):
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.01)
+    wait_until_nothing_is_measured()
+    assert not len(turns_on("cpu"))
     assert len(lm.model.calls) < 100
 
 
-def test_its_place_in_the_line_is_told_and_the_time_in_line_does_not_count():
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_the_news_end_whatever_ends_their_thread():
+    def news():
+        yield WHOLE
+        raise SystemExit
+
+    bench = BenchThread(news(), Turns())
+    heard = []
+    while not bench.is_over:
+        heard += bench.newest(PATIENCE)
+    assert heard == [WHOLE]
+    wait_until_nothing_is_measured()
+
+
+def test_its_place_in_the_line_is_told_and_the_time_in_line_does_not_count(clock):
     lm = scripted_lm(SCRIPT)
     other = turns_on(lm.device).join()
-    frames = frames_of(lm, seconds=1)
-    waited = [frame for frame, _ in zip(_waiting(frames), range(4), strict=False)]
-    assert {frame.ahead for frame in waited} == {1}
-    assert waited[-1].seconds > 1
+    frames = frames_of(lm, seconds=60)
+    waiting = (frame for frame in frames if isinstance(frame, Waiting))
+    for _ in range(4):
+        place = next(waiting)
+        assert place.ahead == 1
+        clock.now += 50  # while the frame is shown
+    assert place.seconds > 60
+    next(waiting)
     other.leave()
     assert list(frames)[-1].status == "done"
 
 
-def _waiting(frames):
-    return (frame for frame in frames if isinstance(frame, Waiting))
+def test_a_sweep_that_takes_too_long_keeps_what_it_has_and_says_why(clock):
+    def before_forward(_column):
+        if len(lm.model.calls) == (1 + 2) * 4:  # the first size is over
+            clock.now += 61
 
-
-def test_a_sweep_that_takes_too_long_keeps_what_it_has_and_says_why():
-    lm = scripted_lm(SCRIPT, seconds=0.05)
-    *_, last = frames_of(lm, (1, 2, 4, 8), seconds=1, tokens=4)
+    lm = scripted_lm(SCRIPT, before_forward=before_forward)
+    *_, last = frames_of(lm, (1, 2, 4, 8), seconds=60, tokens=4)
     assert (last.status, last.error) == (
         "error",
-        "The sweep took longer than this host allows: 1 s.",
+        "The sweep took longer than this host allows: 60 s.",
     )
-    assert len(last.size(1).engine.samples) == 2
+    assert [len(size.engine.samples) for size in last.sizes] == [2, 0]
 
 
 def test_what_cannot_be_measured_is_refused_in_its_own_words():
@@ -127,10 +175,6 @@ def test_memory_that_is_too_small_for_a_size_ends_the_sweep_and_keeps_the_others
 def test_a_deadline_is_only_named_where_it_was_the_reason():
     stopped = threading.Event()
     stopped.set()
-    from dataclasses import replace
-
-    from tests.unit.sweeps import WHOLE
-
     sweep = replace(WHOLE, status="stopped")
     assert Deadline(stopped, -1).explain(sweep) == sweep
     assert Deadline(threading.Event(), 60).explain(sweep) == sweep

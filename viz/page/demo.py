@@ -93,7 +93,10 @@ class Demo(gr.Blocks):
 
     async def process_api(self, *event: Any, **options: Any) -> dict[str, Any]:
         """No value names a file, whose address would begin with the server's: without that, Gradio
-        does not look for files in each part of every value."""
+        does not look for files in each part of every value. Nor may what an event tells beside its
+        values: Gradio would quote it in a toast."""
+        if (told := options.get("event_data")) is not None:
+            traverse(told._data, _refuse_file, is_file_obj_with_meta)
         return await super().process_api(*event, **options | {"root_path": None})
 
     def handle_streaming_diffs(

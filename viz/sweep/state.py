@@ -16,11 +16,19 @@ from viz.story.telling import NANO_LLM_SERVE
 
 Value = dict[str, Any]
 
+PUBLISHED_TOKENS = 64
+"""New tokens per row in nanoLLMServe's benchmark."""
+
+_PUBLISHED_SECONDS = [
+    point.rows * PUBLISHED_TOKENS / point.tokens_per_second for point in NANO_LLM_SERVE
+]
+
 PUBLISHED_NOTE = (
     "Published by nanoLLMServe: other model, other hardware; not measured here.",
     " Qwen3-8B, bf16, one A100: "
     f"{words.listing(point.tokens_per_second for point in NANO_LLM_SERVE)} tok/s at batch size "
-    f"{words.listing(point.rows for point in NANO_LLM_SERVE)}, 1.93 to 1.99 s per batch. Drawn as "
+    f"{words.listing(point.rows for point in NANO_LLM_SERVE)}, "
+    f"{min(_PUBLISHED_SECONDS):.2f} to {max(_PUBLISHED_SECONDS):.2f} s per batch. Drawn as "
     "multiples of its own smallest batch here.",
 )
 """A sentence for a slide, and what else there is to say."""
@@ -29,23 +37,13 @@ COLUMNS = (
     "Batch size",
     "Prompt tokens per row",
     "Output, tok/s",
-    "Speed-up",
+    "Speed-up over batch size {first}",
     "TTFT",
     "TPOT",
     "Floor",
     "Of the limit",
     "Spread of tok/s",
 )
-
-_DOING = {
-    "memory": "measuring its memory",
-    "warm-up": "warm-up {run}, not counted",
-    "engine": "run {run}",
-    "eager": "neither compiled nor captured, run {run}",
-    "generate": "model.generate, run {run}",
-    "naive": "without a KV cache, run {run}",
-}
-_BASELINES = {"eager": "eager steps", "generate": "model.generate", "naive": "no KV cache"}
 
 
 def sweep_value(
@@ -70,29 +68,18 @@ def shown_state(
         "key": key,
         "status": sweep.status,
         "recorded": recorded,
-        "heading": doing(progress) if running else ending(sweep),
+        "heading": words.under_way(progress) if running else ending(sweep),
         "remark": least_left(sweep) if running else ending_remark(sweep, measured),
         "strip": [words.caption(sweep.model), f" · {how_and_when(sweep)}"],
         "planned": sorted(sweep.batch_sizes),
         "points": [_point(size) for size in measured],
         "published": published(measured),
         "note": list(PUBLISHED_NOTE) if published(measured) else [],
-        "columns": [*COLUMNS, *(_baseline_column(way) for way in _ways(measured))],
+        "columns": _columns(sweep, measured),
         "rows": _rows(sweep, measured),
         "record": "" if running else dumps(sweep),
         "file": file_name(sweep, "-sweep.json"),
     }
-
-
-def doing(progress: Progress | None) -> str:
-    """ "Batch size 8: run 2 of 3"."""
-    if progress is None:
-        return "Beginning"
-    if progress.batch_size == 0:
-        return "Measuring what the device can do"
-    what = _DOING.get(progress.what, progress.what)
-    run = f"{progress.number} of {progress.of}"
-    return f"Batch size {progress.batch_size}: {what.format(run=run)}"
 
 
 def ending(sweep: Sweep) -> str:
@@ -112,10 +99,13 @@ def least_left(sweep: Sweep) -> str:
     """How long the sizes that have not begun will take at the least: a larger batch takes no less
     time than the newest one that was timed."""
     timed = [size for size in sweep.sizes if len(size.engine.samples) == sweep.runs]
-    to_come = sum(size > timed[-1].batch_size for size in sweep.batch_sizes) if timed else 0
+    if not timed:
+        return ""
+    newest, not_begun = timed[-1], sweep.batch_sizes[len(sweep.sizes) :]
+    to_come = sum(size > newest.batch_size for size in not_begun)
     if not to_come:
         return ""
-    each = (sweep.warmup + sweep.runs) * timed[-1].engine.elapsed.least
+    each = (sweep.warmup + sweep.runs) * newest.engine.elapsed.least
     return f"At least {to_come * each:.0f} s more: a larger batch takes no less time."
 
 
@@ -193,6 +183,12 @@ def _drawn(found: Stats | None, scale: float) -> list[float] | None:
     return found and [scale * found.median, scale * found.least, scale * found.most]
 
 
+def _columns(sweep: Sweep, measured: Sequence[Size]) -> list[str]:
+    first = measured[0].batch_size if measured else min(sweep.batch_sizes, default=1)
+    baselines = (f"Time against {words.WAYS[way]}" for way in _ways(measured))
+    return [*(name.format(first=first) for name in COLUMNS), *baselines]
+
+
 def _rows(sweep: Sweep, measured: Sequence[Size]) -> list[list[str]]:
     """A line per size; those that are not measured have dashes, so that the table has its height
     from the start."""
@@ -238,10 +234,6 @@ def _share(fraction: float | None) -> str:
 def _ways(measured: Sequence[Size]) -> list[str]:
     """The baselines that ran beside the engine, each once."""
     return list(dict.fromkeys(series.way for size in measured for series in size.baselines))
-
-
-def _baseline_column(way: str) -> str:
-    return f"Time against {_BASELINES[way]}"
 
 
 def _ratio(size: Size, way: str) -> str:

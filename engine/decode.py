@@ -12,7 +12,8 @@ from transformers import Cache
 
 from engine.kv import Extent, column_bytes_by_extent
 from engine.masks import attention_mask, by_kind
-from engine.static_cache import move_into_place
+from engine.static_cache import StaticLayer, move_into_place
+from engine.tape import TapedSteps
 
 if TYPE_CHECKING:
     from engine.models import LanguageModel
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 class Decoder:
     """Takes the newest tokens and gives the next logits, step after step.
 
-    A step changes nothing but tensors, in place, so the same step serves all columns: as it is,
-    compiled, or as a captured graph, which is replayed until it must attend to more places than it
-    was captured for. The numbers of places are round then.
+    A step changes nothing but tensors, in place, so the same step serves all columns: as it is, as
+    its calls made again, compiled, or as a captured graph, which is replayed until it must attend
+    to more places than it was captured for. The numbers of places are round then.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class Decoder:
         self._position_ids = real.sum(-1, keepdim=True) - 1
         self._running = real.new_ones(len(real))
         self._tokens = torch.zeros_like(self._position_ids[:, 0])
+        self._columns = columns
+        self._taped = self._taped_steps() if self._kinds else None
         self._replay: Callable[[], Tensor] | None = None
         self._ran_for: tuple[int, ...] = ()
         self._captured_for: tuple[int, ...] = ()
@@ -64,8 +67,8 @@ class Decoder:
             kind.begin(rounded=self._rounded)
         if not self._kinds:
             self._real = torch.cat([self._real, self._real.new_ones(len(self._real), 1)], dim=1)
-        run = self._captured() if self._rounded else self._run
-        return run()
+            return self._run()
+        return self._captured()() if self._rounded else self._replayed()
 
     def held(self) -> Counter[Extent]:
         """As `column_bytes_by_extent`, which asks every layer."""
@@ -79,6 +82,23 @@ class Decoder:
     def end_rows(self, running: Tensor) -> None:
         """(B,) bool: which rows still run."""
         self._running.copy_(running, non_blocking=True)
+
+    def _taped_steps(self) -> TapedSteps:
+        counters = [self._position_ids, *(kind.place for kind in self._kinds)]
+        layers = [layer for layer in self._cache.layers if isinstance(layer, StaticLayer)]
+        states = [states for layer in layers for states in (layer.all_keys, layer.all_values)]
+        masks = [kind.mask for kind in self._kinds]
+        run = [*counters, self._running, self._tokens, *masks, *states]
+        sizes = tuple(kind.allocated for kind in self._kinds)
+        return TapedSteps(self._lm.tapes, run=run, counters=counters, sizes=sizes)
+
+    def _replayed(self) -> Tensor:
+        """The step as its calls, once it is known that they are always the same: while a window is
+        not yet full, and after."""
+        seen = self._kinds[0].seen
+        kinds = [(kind.window, kind.extent < seen) for kind in self._kinds]
+        shape = (len(self._tokens), self._sees_all, *kinds)
+        return self._taped.take(self._run, seen=seen, left=self._columns - seen, shape=shape)
 
     def _captured(self) -> Callable[[], Tensor]:
         """The step as a graph, captured anew where it attends to more places than before: at the

@@ -28,6 +28,7 @@ from engine.shapes import (
     text_config,
 )
 from engine.static_cache import capacity
+from engine.tape import WORTH
 
 if TYPE_CHECKING:
     from engine.models import LanguageModel
@@ -298,6 +299,8 @@ def needs(lm: LanguageModel) -> Callable[[Shape], Need]:
         decode = static + 2 * kinds * number * widest + max(one_step, output(shape))
         if on_cuda:  # a captured step works in memory of its own
             decode += one_step + logits
+        elif shape.new > WORTH:  # a replay is held against the step that it stands in for
+            decode += logits
         total = max(prefill, moving, decode) if shape.new > 1 else prefill
         constant = LIBRARY_BYTES.get(lm.device.type, 0)
         return Need(

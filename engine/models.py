@@ -32,6 +32,7 @@ from engine.presets import DEFAULT_MODEL
 from engine.run import ModelInfo
 from engine.selfcheck import check_rows, try_step
 from engine.sources import find_files
+from engine.tape import Tapes
 from engine.threads import fit_threads
 from engine.weights import OnProgress, ignore_progress, read_config, read_files
 
@@ -55,7 +56,7 @@ class LanguageModel:
     compiled: bool = False
     """Whether decode steps go through torch.compile; see `with_compiled_steps`."""
     captures: bool = True
-    """Whether decode steps are captured as CUDA graphs where they can be."""
+    """Whether decode steps are captured where they can be: as CUDA graphs, or as their calls."""
 
     def __post_init__(self) -> None:
         _loaded[id(self)] = self
@@ -174,6 +175,10 @@ class LanguageModel:
         """Find out now, not in the first run, whether steps can be captured."""
         log.info("%s decodes %s", self.name, self.decode_path)
 
+    @cached_property
+    def tapes(self) -> Tapes:
+        return Tapes(self)
+
     @property
     def rounds_columns(self) -> bool:
         """Whether a decode step attends to a round number of places, so that it serves many."""
@@ -189,7 +194,9 @@ class LanguageModel:
     def decode_path(self) -> str:
         """How decode steps are run, in words."""
         path = "compiled" if self.compiled else "eager"
-        return f"{path}, CUDA graphs" if self.graphs.reason is None else path
+        if self.graphs.reason is None:
+            return f"{path}, CUDA graphs"
+        return f"{path}, replayed" if self.tapes.reason is None else path
 
     def new_cache(self) -> Cache:
         return DynamicCache(config=self.model.config)

@@ -35,7 +35,7 @@ def round_up(columns: int) -> int:
 class Columns:
     """The columns of all layers of one kind: of one sliding window, or of none.
 
-    Column c lies at place c; in a sliding window at place c modulo its size, where it takes the
+    Column c lies at place c; in a sliding window at place c modulo its width, where it takes the
     place of the one that the next query can't see. `place` (1,) long is where the next column goes;
     `mask` (B, 1, 1, capacity) is 0 where a query may look and -inf elsewhere. Both are changed on
     the device, where a captured step finds them. `extent` is how many places a step attends to,
@@ -53,8 +53,8 @@ class Columns:
         self.extent = 0
         self.column_bytes = 0
         self.kept = torch.arange(max(seen - self.size, 0), seen, device=real.device)
-        self.places = self.kept % self.size
-        self.place = torch.full((1,), seen % self.size, device=real.device)
+        self.places = self.kept if window is None else self.kept % window
+        self.place = torch.full((1,), seen if window is None else seen % window, device=real.device)
         allocated = capacity(columns, window)
         self.mask = torch.full(
             (rows, 1, 1, allocated), float("-inf"), dtype=dtype, device=real.device
@@ -87,7 +87,9 @@ class Columns:
 
     def advance(self) -> None:
         """The next column goes to the next place; on the device."""
-        self.place.add_(1).remainder_(self.size)
+        self.place += 1
+        if self.window is not None:
+            self.place %= self.window
 
     def visible(self) -> Tensor:
         """(B, 1, 1, extent) mask of a step. A copy, so that it is laid out in one way however many
@@ -96,7 +98,7 @@ class Columns:
 
 
 class StaticLayer(CacheLayerMixin):
-    """Keys and values (B, heads, capacity, head size) of one layer."""
+    """Keys and values of one layer: `all_keys` and `all_values` (B, heads, capacity, head size)."""
 
     is_initialized = True
 
@@ -104,26 +106,26 @@ class StaticLayer(CacheLayerMixin):
         self.columns = columns
         self.is_sliding = columns.window is not None
         self.sliding_window = columns.window
-        self._keys = self._moved(filled.keys)
-        self._values = self._moved(filled.values)
+        self.all_keys = self._moved(filled.keys)
+        self.all_values = self._moved(filled.values)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: object, **__: object
     ) -> tuple[Tensor, Tensor]:
         """Write the column of this step, and give all that it attends to."""
-        self._keys.index_copy_(2, self.columns.place, key_states)
-        self._values.index_copy_(2, self.columns.place, value_states)
+        self.all_keys.index_copy_(2, self.columns.place, key_states)
+        self.all_values.index_copy_(2, self.columns.place, value_states)
         extent = self.columns.extent
-        return self._keys[:, :, :extent], self._values[:, :, :extent]
+        return self.all_keys[:, :, :extent], self.all_values[:, :, :extent]
 
     @property
     def keys(self) -> Tensor:
         """As many columns as are held, for their size: in a sliding window not just these."""
-        return self._keys[:, :, : self.columns.held.columns]
+        return self.all_keys[:, :, : self.columns.held.columns]
 
     @property
     def values(self) -> Tensor:
-        return self._values[:, :, : self.columns.held.columns]
+        return self.all_values[:, :, : self.columns.held.columns]
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         raise NotImplementedError("it is made from a layer that is filled")

@@ -162,9 +162,9 @@ class ScriptedModel(torch.nn.Module):
             cache.update(states, states, layer)
         kept = logits_to_keep if isinstance(logits_to_keep, int) else len(logits_to_keep)
         logits = torch.zeros(rows, kept, self.embedding.num_embeddings)
-        for row in range(rows):
-            script = self.script[row % len(self.script)]
-            logits[row, :, script[min(column, len(script)) - 1]] = 10.0
+        scripts = [self.script[row % len(self.script)] for row in range(rows)]
+        said = torch.tensor([script[min(column, len(script)) - 1] for script in scripts])
+        logits[torch.arange(rows), :, said] = 10.0
         if self.poison:
             logits = self.poison(column, logits)
         return SimpleNamespace(logits=logits)

@@ -198,7 +198,7 @@ def test_the_engine_itself_can_run_beside_as_it_is(monkeypatch):
         (True, True, "not on a CUDA device"),
         (False, True, "not asked to"),
     ]
-    assert sweeps[-1].decode_path == "eager"
+    assert sweeps[-1].decode_path == "eager, replayed"
 
 
 def test_other_ids_are_told(monkeypatch):

@@ -1,0 +1,356 @@
+"""A decode step without the Python of its model: the calls to torch that it made, made again.
+
+On a CPU a sixth of a step of a small model goes by in Python, between one operation and the next.
+Two steps in a row are written down, call by call, and laid over one another: what is the same in
+both stays, and a number that grew by one is the number of columns seen. What comes of it is a plain
+function that calls torch and nothing else. It is believed once it has given the logits of a third
+step, bit for bit; from then on it stands in for the model.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from engine.errors import first_line
+
+if TYPE_CHECKING:
+    from engine.models import LanguageModel
+
+log = logging.getLogger("batchscope.engine")
+
+Step = Callable[[], Tensor]
+Replay = Callable[[Sequence[Tensor], int], Tensor]
+"""From the tensors of a run, and how many columns it has seen, to the logits of a step."""
+
+MOST_TAPES = 8
+"""Kept per model, one for each shape of a batch."""
+
+WORTH = 16
+"""Steps to come that are worth the writing down."""
+
+QUESTIONS = frozenset(
+    {"__get__", "__hash__", "__len__", "dim", "element_size", "get_device", "is_complex"}
+    | {"is_contiguous", "is_floating_point", "ndimension", "nelement", "numel", "size", "stride"}
+)
+"""What a tensor answers without a look at its numbers."""
+
+MADE_IN_PYTHON = frozenset({"as_tensor", "asarray", "from_numpy", "new_tensor", "tensor"})
+"""What brings numbers into a step that may be others in the next one."""
+
+READS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+COUNTED = (torch.bool, torch.uint8)
+
+
+class CannotReplayError(Exception):
+    """Why steps can't be made of their calls."""
+
+
+class Made(NamedTuple):
+    """What a call of the step made: its result, or a part of it."""
+
+    call: int
+    part: int | None = None
+
+
+class Given(NamedTuple):
+    """A tensor of the run."""
+
+    index: int
+
+
+class Call(NamedTuple):
+    """A function and its arguments, in which tensors of the step and of the run are named."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Take(NamedTuple):
+    """A step as it went, with so many columns seen; `problem` is why it can't be replayed."""
+
+    seen: int
+    calls: list[Call]
+    result: Made | Given | Tensor
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Tape:
+    """A replay, and for which sizes of the run's tensors it gave the right logits."""
+
+    replay: Replay
+    proved_for: set[Hashable] = field(default_factory=set)
+
+
+class Tapes:
+    """The tapes of a model, by the shape of a batch. `reason` says why there are none, None while
+    there may be some."""
+
+    def __init__(self, lm: LanguageModel) -> None:
+        self._name = lm.name
+        self._tapes: OrderedDict[Hashable, Tape] = OrderedDict()
+        self.reason: str | None = None
+        if not lm.captures:
+            self.reason = "not asked to"
+        elif lm.compiled:
+            self.reason = "its steps are compiled"
+        elif lm.device.type != "cpu":
+            self.reason = "not on a CPU"
+
+    def __len__(self) -> int:
+        return len(self._tapes)
+
+    def find(self, shape: Hashable) -> Tape | None:
+        return self._tapes.get(shape)
+
+    def add(self, shape: Hashable, replay: Replay) -> Tape:
+        tape = self._tapes[shape] = Tape(replay)
+        if len(self._tapes) > MOST_TAPES:
+            self._tapes.popitem(last=False)
+        return tape
+
+    def give_up(self, reason: str) -> None:
+        self.reason = reason
+        self._tapes.clear()
+        log.info("%s decodes without replays: %s", self._name, reason)
+
+
+class TapedSteps:
+    """The steps of one batch: replayed where there is a tape for its shape, else taken as they are
+    and written down on the way."""
+
+    def __init__(
+        self,
+        tapes: Tapes,
+        *,
+        run: Sequence[Tensor],
+        counters: Sequence[Tensor],
+        sizes: Hashable,
+    ) -> None:
+        """`run` are all tensors that a step finds in its place beside those of the model, and
+        `sizes` what differs between them in runs of one shape; `counters` are those of them that
+        would count twice if the step were taken twice."""
+        self._tapes = tapes
+        self._run = run
+        self._counters = counters
+        self._sizes = sizes
+        self._shape: Hashable = None
+        self._takes: list[Take] = []
+
+    def take(self, step: Step, *, seen: int, left: int, shape: Hashable) -> Tensor:
+        """The next step, which sees so many columns; so many come after it. Steps of one shape
+        make the same calls."""
+        if self._tapes.reason is not None:
+            return step()
+        if tape := self._tapes.find(shape):
+            proved = self._sizes in tape.proved_for
+            return tape.replay(self._run, seen) if proved else self._prove(tape, step, seen)
+        if shape != self._shape:
+            self._shape, self._takes = shape, []
+        if left + len(self._takes) < WORTH:
+            return step()
+        return self._write_down(step, seen)
+
+    def _write_down(self, step: Step, seen: int) -> Tensor:
+        result, take = record(step, self._run, seen)
+        self._takes.append(take)
+        try:
+            if take.problem:
+                raise CannotReplayError(take.problem)
+            if len(self._takes) == 2:
+                self._tapes.add(self._shape, lay_over(*self._takes))
+        except CannotReplayError as error:
+            self._tapes.give_up(str(error))
+        return result
+
+    def _prove(self, tape: Tape, step: Step, seen: int) -> Tensor:
+        """A step both ways."""
+        before = [counter.clone() for counter in self._counters]
+        try:
+            replayed = tape.replay(self._run, seen)
+        except Exception as error:  # of torch, where what was laid over one another doesn't fit
+            replayed, reason = None, f"{type(error).__name__}: {first_line(error)}"
+        else:
+            reason = "a replay gave other logits"
+        for counter, value in zip(self._counters, before, strict=True):
+            counter.copy_(value)
+        result = step()
+        if replayed is not None and torch.equal(replayed, result):
+            tape.proved_for.add(self._sizes)
+        else:
+            self._tapes.give_up(reason)
+        return result
+
+
+def record(step: Step, run: Sequence[Tensor], seen: int) -> tuple[Tensor, Take]:
+    """Take a step, and write it down."""
+    with Watch() as watch, Recorder(run, watch) as recorder:
+        result = step()
+    problem = recorder.problem or watch.problem
+    return result, Take(seen, recorder.calls, recorder.named(result), problem)
+
+
+class Watch(TorchDispatchMode):
+    """Sees the operations under a call: whether one changed a tensor, or made one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed = self.made = False
+        self.problem: str | None = None
+
+    def __torch_dispatch__(
+        self, operation: OpOverload, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if reads_numbers(operation, args):
+            self.problem = f"it reads numbers ({operation.name()})"
+        result = operation(*args, **(kwargs or {}))
+        self.changed |= operation._schema.is_mutable
+        self.made |= not any(result is given for given in args)
+        return result
+
+
+def reads_numbers(operation: OpOverload, args: Sequence[Any]) -> bool:
+    """Whether the shape or the value of its result, as Python sees it, depends on numbers."""
+    if operation is torch.ops.aten.index.Tensor:  # which takes places, or truth values
+        return any(index is not None and index.dtype in COUNTED for index in args[1])
+    return any(tag in operation.tags for tag in READS)
+
+
+class Recorder(TorchFunctionMode):
+    """Writes down the calls that changed or made a tensor."""
+
+    def __init__(self, run: Sequence[Tensor], watch: Watch) -> None:
+        super().__init__()
+        self.calls: list[Call] = []
+        self.problem: str | None = None
+        self._watch = watch
+        self._names = WeakTensorKeyDictionary()  # so that a step's tensors are freed as they were
+        self._names.update({tensor: Given(index) for index, tensor in enumerate(run)})
+
+    def named(self, value: Any) -> Any:
+        """The value with names in place of the tensors of the step and of the run."""
+        if isinstance(value, Tensor):
+            return self._names.get(value, value)
+        if isinstance(value, slice):
+            return slice(*map(self.named, (value.start, value.stop, value.step)))
+        if isinstance(value, list):
+            return [self.named(item) for item in value]
+        if isinstance(value, tuple):
+            return tuple(self.named(item) for item in value)
+        return value
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        named = {key: self.named(value) for key, value in kwargs.items()}
+        call = Call(function, self.named(args), named)
+        self._watch.changed = self._watch.made = False
+        result = function(*args, **kwargs)
+        self._note(call, result)
+        return result
+
+    def _note(self, call: Call, result: Any) -> None:
+        name = getattr(call.function, "__name__", str(call.function))
+        parts = result if isinstance(result, list | tuple) else [result]
+        has_tensors = any(isinstance(leaf, Tensor) for leaf in tree_leaves(result))
+        if name in MADE_IN_PYTHON:
+            self.problem = f"it makes tensors in Python ({name})"
+        elif self._watch.changed or (has_tensors and self._watch.made):
+            number = len(self.calls)
+            self.calls.append(call)
+            for part, tensor in enumerate(parts):
+                if isinstance(tensor, Tensor):
+                    made = Made(number, None if tensor is result else part)
+                    self._names.setdefault(tensor, made)  # what is changed keeps its name
+        elif not has_tensors and name not in QUESTIONS:
+            self.problem = f"it reads numbers ({name})"
+
+
+def lay_over(first: Take, second: Take) -> Replay:
+    """The function that both steps are instances of. Raises CannotReplayError if there is none."""
+    if [call.function for call in first.calls] != [call.function for call in second.calls]:
+        raise CannotReplayError("its steps differ in their calls")
+    script = Script(first.seen, second.seen)
+    result = script.value(first.result, second.result)
+    freed = script.take_used()
+    lines: list[str] = []
+    for number in reversed(range(len(first.calls))):  # where values are used last comes first
+        line = f"m{number} = {script.call(first.calls[number], second.calls[number])}"
+        used = script.take_used() | {number}
+        lines.append(line + "".join(f"; m{call} = None" for call in sorted(used - freed)))
+        freed |= used
+    body = "".join(f"    {line}\n" for line in reversed(lines))
+    source = f"def replay(run, seen):\n{body}    return {result}\n"
+    exec(compile(source, "<tape>", "exec"), script.names)
+    return script.names["replay"]
+
+
+class Script:
+    """What is common to two steps, as Python; `names` are the objects that it speaks of."""
+
+    def __init__(self, first: int, second: int) -> None:
+        """From how many columns each of them saw."""
+        self.names: dict[str, Any] = {}
+        self._seen = (first, second)
+        self._used: set[int] = set()
+
+    def take_used(self) -> set[int]:
+        """The calls whose results were spoken of since this was asked last."""
+        used, self._used = self._used, set()
+        return used
+
+    def call(self, one: Call, other: Call) -> str:
+        args = [self.value(*pair) for pair in zip(one.args, other.args, strict=True)]
+        args += [
+            f"{key}={self.value(value, other.kwargs.get(key))}" for key, value in one.kwargs.items()
+        ]
+        return f"{self._name(one.function)}({', '.join(args)})"
+
+    def value(self, one: Any, other: Any) -> str:
+        if isinstance(one, Made) and one == other:
+            self._used.add(one.call)
+            return f"m{one.call}" if one.part is None else f"m{one.call}[{one.part}]"
+        if isinstance(one, Given) and one == other:
+            return f"run[{one.index}]"
+        if isinstance(one, Made | Given | Tensor) or type(one) is not type(other):
+            return self._name_of_same(one, other)
+        if isinstance(one, slice):
+            parts = ((one.start, other.start), (one.stop, other.stop), (one.step, other.step))
+            return f"slice({', '.join(self.value(*pair) for pair in parts)})"
+        if isinstance(one, list | tuple) and len(one) == len(other):
+            items = "".join(f"{self.value(*pair)}, " for pair in zip(one, other, strict=True))
+            return f"[{items}]" if isinstance(one, list) else f"({items})"
+        if type(one) is int and one != other:
+            return self._counted(one, other)
+        return self._name_of_same(one, other)
+
+    def _counted(self, one: int, other: int) -> str:
+        beside = one - self._seen[0]
+        if other - self._seen[1] != beside:
+            raise CannotReplayError(f"a number of its steps went from {one} to {other}")
+        return f"seen + {beside}"
+
+    def _name_of_same(self, one: Any, other: Any) -> str:
+        same = one is other if isinstance(one, Tensor) else one == other
+        if not same:
+            raise CannotReplayError("its steps differ in what they are given")
+        return self._name(one)
+
+    def _name(self, value: Any) -> str:
+        name = f"c{len(self.names)}"
+        self.names[name] = value
+        return name

@@ -49,6 +49,18 @@ def test_hundreds_of_updates_leave_no_node_and_no_listener(url, open_page, stage
         assert settled(devtools) == before
 
 
+def test_a_page_at_rest_asks_for_no_frames(url, open_page):
+    """Frames are numbered as they are asked for."""
+    asked_for = """async () => {
+      const number = () => requestAnimationFrame(() => {});
+      const before = number();
+      await new Promise((then) => setTimeout(then, 2000));
+      return number() - before - 1;
+    }"""
+    with open_page(url) as page:
+        wait_for(lambda: page.evaluate(asked_for) == 0)
+
+
 def test_a_second_visit_loads_no_script_again(url, open_page):
     with open_page(url) as page:
         devtools = page.context.new_cdp_session(page)

@@ -1,4 +1,4 @@
-"""Replayed decode steps: the calls of two steps stand for the model, as long as they are the same."""
+"""Replayed decode steps: the calls of two stand for the model as long as they are the same."""
 
 from collections.abc import Callable
 from dataclasses import replace

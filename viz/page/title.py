@@ -1,4 +1,4 @@
-"""The title line: the name, and the switch between the themes."""
+"""The title line: the name, and the switch between the themes; and rest for a page at rest."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ class TitleLine(DataComponent):
     """It has no value."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(None, folder=FOLDER, name="title", **options)
+        super().__init__(None, folder=FOLDER, name="title", scripts=["frames"], **options)

@@ -61,10 +61,12 @@ function showPlaying() {
 
 function drawControls() {
   cursor.disabled = play.disabled = !over() || !run.steps;
-  cursor.step = run.stride;
-  cursor.max = run.stride * Math.ceil(run.steps / run.stride);
+  setAttribute(cursor, "step", run.stride);
+  // In a run that grows it stands at the end: to move it there again costs more than it shows.
+  setAttribute(cursor, "max", over() ? run.stride * Math.ceil(run.steps / run.stride) : run.stride);
   cursor.title = run.stride > 1 ? `One stop every ${run.stride} steps` : "";
-  cursor.value = view.last ? cursor.max : view.step;
+  const value = view.last ? cursor.max : String(view.step);
+  if (cursor.value !== value) cursor.value = value;
   cursor.setAttribute("aria-valuetext", view.value.heading.filter(Boolean).join(", "));
   setText(find("reached"), `${view.step} / ${run.steps} · ${(finishedAt()[view.step] / 1000).toFixed(2)} s`);
 }

@@ -62,18 +62,16 @@ function makeCard(_, request) {
   const title = make("div", "bs-card-head");
   title.append(make("span", "bs-number", String(request + 1)), prompt, state);
   card.append(title, text);
-  return { card, prompt, state, text, said: "" };
+  return { card, prompt, state, text, said: "", measured: "" };
 }
 
-// The text of a card -> whether it is another one now. What is there stays, where it only grew: a
-// browser shapes and breaks what is appended alone.
+// What is there stays where a text only grew: a browser shapes and breaks what is appended alone.
 function writeText(card, text) {
   const { said } = card;
-  if (said === text) return false;
+  if (said === text) return;
   card.said = text;
   if (said && text.startsWith(said)) card.text.firstChild.appendData(text.slice(said.length));
   else card.text.textContent = text;
-  return true;
 }
 
 function drawTexts() {
@@ -84,26 +82,25 @@ function drawTexts() {
   }
   const data = { count: rows.length > 8 ? "many" : rows.length, small: rows.length > 6, lines: rows.length > 4 ? 1 : 2 };
   for (const [name, datum] of Object.entries(data)) setAttribute(find("texts"), `data-${name}`, datum);
-  const grew = cards.map((card, request) => {
+  cards.forEach((card, request) => {
     setText(card.prompt, value.prompts[request]);
     setText(card.state, rowWords(request));
     setAttribute(card.card, "data-running", rows[request].state === "running");
-    return writeText(card, rows[request].text);
+    writeText(card, rows[request].text);
   });
   // Written first and measured then, all together: the browser lays the page out once.
   const ended = view.last && over();
-  const sizes = cards.map(({ text }, request) => {
-    if (!grew[request] && !ended && text.dataset.more === "false") return null;
-    const { scrollHeight, clientHeight } = text;
-    return { scrollHeight, more: scrollHeight > clientHeight + 2 };
-  });
-  cards.forEach(({ text }, request) => {
-    if (!sizes[request]) return;
-    const { scrollHeight, more } = sizes[request];
+  const changed = cards.filter(({ said, measured }) => over() || said !== measured);
+  const sizes = changed.map(({ text }) => [text.scrollHeight, text.clientHeight]);
+  changed.forEach((card, i) => {
+    const { text, said, measured } = card;
+    const [scrollHeight, clientHeight] = sizes[i];
+    const more = scrollHeight > clientHeight + 2;
+    card.measured = said;
     setAttribute(text, "tabindex", more ? 0 : -1); // to scroll it by keyboard
     setAttribute(text, "data-more", more && ended);
     if (ended) text.scrollTo(0, 0);
-    else if (grew[request] && (more || presenting())) text.scrollTo(text.scrollWidth, scrollHeight); // a slide has one line
+    else if (said !== measured && (more || presenting())) text.scrollTo(text.scrollWidth, scrollHeight); // a slide has one line
   });
 }
 

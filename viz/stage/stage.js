@@ -208,7 +208,9 @@ find("legend").replaceChildren(
 );
 find("lost").hidden = !wasCutOff();
 keep(RUNNING, "no");
-watch("value", () => draws(() => present(unpacked(props.value)), { now: props.value.status !== "running" }));
+// The first tokens and the end are waited for.
+const isAwaited = () => view.step === 0 || props.value.status !== "running";
+watch("value", () => draws(() => present(unpacked(props.value)), { now: isAwaited() }));
 new ResizeObserver(() => view && drawPicture()).observe(find("picture"));
 new MutationObserver(() => view && drawPicture()).observe(document.body, {
   attributes: true,

@@ -9,6 +9,7 @@ from importlib import import_module
 
 _HOME = {
     "BatchscopeError": "errors",
+    "ContinuousEngine": "continuous",
     "GenerationResult": "generate",
     "LanguageModel": "models",
     "Run": "run",

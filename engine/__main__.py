@@ -1,4 +1,4 @@
-"""The engine in a shell: `python -m engine run`, `bench` and `waste`."""
+"""The engine in a shell: `python -m engine run`, `compare`, `bench` and `waste`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from engine import runfile, sweep
+from engine import comparison, runfile, sweep
 from engine.benchoptions import add_bench, start_bench
+from engine.comparison import Comparison
 from engine.errors import BatchscopeError, RecordError, RequestError, RunError
 from engine.metrics import Row, measure
 from engine.options import add_device_options
@@ -24,10 +26,11 @@ from engine.requests import (
     make_requests,
     whole_number,
 )
-from engine.run import Run, Step
+from engine.run import PaddingSide, Request, Run, Step
 from engine.sweep import Progress, Sweep
 from viz.slots import batch_slots, slot_states
 from viz.terminal import blocks, inert
+from viz.terminal_compare import comparison_report
 from viz.terminal_sweep import size_line, sweep_report
 from viz.words import (
     plural,
@@ -39,6 +42,9 @@ from viz.words import (
     time_split,
     under_way,
 )
+
+if TYPE_CHECKING:
+    from engine.models import LanguageModel
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,8 +71,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m engine", description="Run prompts as static batches and see what it costs."
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="run | bench | waste")
+    commands = parser.add_subparsers(
+        title="commands", required=True, metavar="run | compare | bench | waste"
+    )
     _add_run(commands)
+    _add_compare(commands)
     add_bench(commands).set_defaults(command=bench_command)
     _add_waste(commands)
     return parser
@@ -81,7 +90,28 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
         epilog='example: python -m engine run --prompt "Why is the sky blue?" --prompt "Hi" '
         "--max-new-tokens 40,8",
     )
-    what = run.add_argument_group("what to run")
+    how = _add_order(run)
+    how.add_argument("--engine", choices=["static", "serial"], default="static")
+    run.add_argument("--json", type=Path, metavar="OUT", help="save the run's record")
+    run.set_defaults(command=run_command)
+
+
+def _add_compare(commands: argparse._SubParsersAction) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="run prompts serially, in static batches and by continuous batching; print a table",
+        description="Run the same prompts one after another, in static batches, and by "
+        "transformers' continuous batching, and print what each of them took.",
+        epilog="example: python -m engine compare --preset waves --batch-size 4 --json out.json",
+    )
+    _add_order(compare)
+    compare.add_argument("--json", type=Path, metavar="OUT", help="save the comparison's record")
+    compare.set_defaults(command=compare_command)
+
+
+def _add_order(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add what to run and how; returns the group that says how to batch."""
+    what = command.add_argument_group("what to run")
     what.add_argument(
         "--prompt", action="append", default=[], metavar="TEXT", help="a prompt; repeatable"
     )
@@ -103,8 +133,7 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
         help="token budget: one number, or one per prompt (default: the file's or the preset's, "
         f"else {DEFAULT_BUDGET})",
     )
-    how = run.add_argument_group("how to batch")
-    how.add_argument("--engine", choices=["static", "serial"], default="static")
+    how = command.add_argument_group("how to batch")
     how.add_argument(
         "--batch-size", metavar="B", help="rows in a batch (default: all prompts, at most 32)"
     )
@@ -113,7 +142,7 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
         "--raw", action="store_true", help="feed the prompts as they are, without chat template"
     )
     how.add_argument("--ignore-eos", action="store_true", help="let every row use its whole budget")
-    sampling = run.add_argument_group("sampling")
+    sampling = command.add_argument_group("sampling")
     sampling.add_argument("--temperature", default=None, metavar="T", help="0 is greedy (default)")
     sampling.add_argument("--top-p", default=1.0, metavar="P", help="1 is off (default)")
     sampling.add_argument("--top-k", default=0, metavar="K", help="0 is off (default)")
@@ -122,7 +151,7 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
         "--repetition-penalty", default=1.0, metavar="R", help="1 is off (default)"
     )
     sampling.add_argument("--seed", metavar="S", help="default: drawn, and kept in the record")
-    end = run.add_argument_group("when a row ends")
+    end = command.add_argument_group("when a row ends")
     end.add_argument(
         "--stop",
         action="append",
@@ -136,7 +165,7 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
         metavar="N",
         help="neither an end token nor a stop string ends a row before (default 0)",
     )
-    model = run.add_argument_group("model")
+    model = command.add_argument_group("model")
     model.add_argument(
         "--model",
         default=DEFAULT_MODEL,
@@ -144,8 +173,7 @@ def _add_run(commands: argparse._SubParsersAction) -> None:
         help=f"{DEFAULT_MODEL} (embedded, default), a hub id, a folder, or a .gguf file",
     )
     add_device_options(model)
-    run.add_argument("--json", type=Path, metavar="OUT", help="save the run's record")
-    run.set_defaults(command=run_command)
+    return how
 
 
 def _add_waste(commands: argparse._SubParsersAction) -> None:
@@ -164,8 +192,62 @@ def _add_waste(commands: argparse._SubParsersAction) -> None:
 
 
 def run_command(options: argparse.Namespace) -> None:
-    from engine import SerialEngine, StaticBatchEngine, load_model
+    from engine import SerialEngine, StaticBatchEngine
 
+    serial = options.engine == "serial"
+    if serial and (options.batch_size or options.padding_side):
+        raise RequestError("The serial engine has no batch size and no padding side.")
+    order = _order(options)
+    lm = _load(options)
+    if serial:
+        engine = SerialEngine(lm, chat_template=order.chat_template)
+    else:
+        engine = StaticBatchEngine(
+            lm,
+            batch_size=order.batch_size,
+            padding_side=order.padding_side,
+            chat_template=order.chat_template,
+        )
+    with closing(engine.stream(order.requests)) as stream:
+        try:
+            _show_steps(stream)
+        finally:
+            # Also after Stop (Ctrl+C) and after a failure: what was measured is not lost.
+            stream.close()
+            _report(stream.record(), options.json)
+
+
+def compare_command(options: argparse.Namespace) -> None:
+    from engine.compare import compare
+
+    order = _order(options)
+    stream = compare(
+        _load(options),
+        order.requests,
+        batch_size=order.batch_size,
+        padding_side=order.padding_side,
+        chat_template=order.chat_template,
+    )
+    with closing(stream):
+        try:
+            for step in stream:
+                _show_progress(f"{stream.engine}, request {step.batch + 1}", None)
+        finally:
+            stream.close()
+            _report_comparison(stream.record(), options.json)
+
+
+class _Order(NamedTuple):
+    """What to run and how, as the options say it."""
+
+    requests: list[Request]
+    batch_size: int
+    padding_side: PaddingSide
+    chat_template: bool
+
+
+def _order(options: argparse.Namespace) -> _Order:
+    """Raises RequestError for what can't be run, before any model is loaded."""
     preset = NO_PRESET if options.preset is None else find_preset(options.preset)
     prompts = [
         *map(FilePrompt, preset.prompts, preset.budgets),
@@ -185,12 +267,20 @@ def run_command(options: argparse.Namespace) -> None:
         min_new_tokens=options.min_new_tokens,
         stop=options.stop,
     )
-    serial = options.engine == "serial"
-    if serial and (options.batch_size or options.padding_side):
-        raise RequestError("The serial engine has no batch size and no padding side.")
     default_size = preset.batch_size or min(len(requests), Limits().batch_size)
     batch_size = check_batch_size(options.batch_size or default_size)
     _check_folder(options.json)
+    return _Order(
+        requests,
+        batch_size,
+        options.padding_side or "left",
+        preset.chat_template and not options.raw,
+    )
+
+
+def _load(options: argparse.Namespace) -> LanguageModel:
+    from engine import load_model
+
     lm = load_model(
         options.model,
         device=options.device,
@@ -198,21 +288,9 @@ def run_command(options: argparse.Namespace) -> None:
         compile=options.compile,
         on_progress=_show_progress,
     )
-    chat = preset.chat_template and not options.raw
-    if serial:
-        engine = SerialEngine(lm, chat_template=chat)
-    else:
-        side = options.padding_side or "left"
-        engine = StaticBatchEngine(lm, batch_size=batch_size, padding_side=side, chat_template=chat)
     for note in lm.notes:
         _show_line(f"note: {note}")
-    with closing(engine.stream(requests)) as stream:
-        try:
-            _show_steps(stream)
-        finally:
-            # Also after Stop (Ctrl+C) and after a failure: what was measured is not lost.
-            stream.close()
-            _report(stream.record(), options.json)
+    return lm
 
 
 def bench_command(options: argparse.Namespace) -> None:
@@ -302,6 +380,14 @@ def _report_sweep(measured: Sweep, path: Path | None) -> None:
             path.write_text(sweep.dumps(measured, indent=2), encoding="utf-8")
     print(inert(sweep_report(measured)), file=sys.stderr)
     print(sweep.dumps(measured), flush=True)
+
+
+def _report_comparison(compared: Comparison, path: Path | None) -> None:
+    _clear_line()
+    if path is not None:
+        with _saving(path):
+            path.write_text(comparison.dumps(compared), encoding="utf-8")
+    print(inert(comparison_report(compared)))
 
 
 def _report(run: Run, path: Path | None) -> None:

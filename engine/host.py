@@ -1,4 +1,5 @@
-"""What a host does for its visitors: one run or sweep each, within its limits, on its models."""
+"""What a host does for its visitors: one run, comparison or sweep each, within its limits, on its
+models."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from engine.comparing import compare_frames
+from engine.comparison import Comparison, table
 from engine.errors import BatchscopeError, RequestError, RunError, first_line
 from engine.live import WAIT_SECONDS, Refused, Waiting, frames
 from engine.metrics import measure
@@ -31,6 +34,8 @@ log = logging.getLogger("batchscope.host")
 
 PATIENCE = 1.0
 """Seconds that a forecast waits for others before there is none."""
+
+Record = Run | Comparison | Sweep
 
 
 class Host:
@@ -73,6 +78,26 @@ class Host:
 
         return self._visit(visitor, Run, lambda: make_order(self.limits, **asked), begin)
 
+    def compare(self, visitor: str, **asked: Any) -> Iterator[str | Waiting | Comparison | None]:
+        """Run what a visitor asks for by each engine, the arguments of `make_order`: what is being
+        waited for, and the comparison as it grows.
+
+        It ends as `run` does, and counts as the visitor's one run.
+        """
+
+        def begin(lm: LanguageModel, order: Order, stop: Flag) -> Generator:
+            return compare_frames(
+                lm,
+                order.requests,
+                stop,
+                batch_size=order.batch_size,
+                padding_side=order.padding_side,
+                chat_template=order.chat_template,
+                seconds=self.limits.run_seconds,
+            )
+
+        return self._visit(visitor, Comparison, lambda: make_order(self.limits, **asked), begin)
+
     def sweep(
         self, visitor: str, **asked: Any
     ) -> Iterator[str | Waiting | Progress | Sweep | None]:
@@ -98,7 +123,7 @@ class Host:
     def _visit(
         self,
         visitor: str,
-        kind: type[Run | Sweep],
+        kind: type[Record],
         make: Callable[[], Order | SweepOrder],
         begin: Callable[..., Generator],
     ) -> Iterator[Any]:
@@ -167,18 +192,20 @@ class Host:
             log.warning("%s failed: %s", what, first_line(error))
             raise
 
-    def _told(self, order: Order | SweepOrder | None, record: Run | Sweep | None) -> str:
+    def _told(self, order: Order | SweepOrder | None, record: Record | None) -> str:
         """What the log says of a record, if there is one."""
         if record is None:
             return ""
         if isinstance(record, Run):
             line, prompts = figures_line(record), [request.prompt for request in record.requests]
+        elif isinstance(record, Comparison):
+            line, prompts = comparison_line(record), [each.prompt for each in order.requests]
         else:
             line, prompts = sweep_line(record), [order.prompt]
         return f": {line}" + (f"; {json.dumps(prompts)}" if self._log_prompts else "")
 
 
-def _log_end(what: str, record: Run | Sweep | None, told: str) -> None:
+def _log_end(what: str, record: Record | None, told: str) -> None:
     if record is None:
         log.info("%s stopped before it began", what)
     else:
@@ -203,6 +230,17 @@ def figures_line(run: Run) -> str:
     return ", ".join(parts) + (f"; {run.error}" if run.error else "")
 
 
+def comparison_line(comparison: Comparison) -> str:
+    """A comparison for the log: how long each engine took, or why it did not run."""
+    parts = [comparison.runs[0].model.name] if comparison.runs else []
+    for row in table(comparison):
+        if row.figures is not None:
+            parts.append(f"{row.engine} {row.figures.wall_seconds:.1f} s")
+        if row.note is not None:
+            parts.append(f"{row.engine}: {row.note}")
+    return ", ".join(parts) + (f"; {comparison.error}" if comparison.error else "")
+
+
 def sweep_line(sweep: Sweep) -> str:
     """A sweep for the log: what was measured, and what came out."""
     rates = [(size.batch_size, size.engine.tokens_per_second) for size in sweep.sizes]
@@ -210,14 +248,14 @@ def sweep_line(sweep: Sweep) -> str:
     return ", ".join([sweep.model.name, *figures]) + (f"; {sweep.error}" if sweep.error else "")
 
 
-def _noun(kind: type[Run | Sweep]) -> str:
+def _noun(kind: type[Record]) -> str:
     return kind.__name__.lower()
 
 
 Shown = TypeVar("Shown")
 
 
-def _to_the_end(shown: Generator[Shown], kind: type[Run | Sweep], what: str) -> Generator[Shown]:
+def _to_the_end(shown: Generator[Shown], kind: type[Record], what: str) -> Generator[Shown]:
     """Pass on what is shown of `what`, "run 3"; the last frame is the record of its end, which is
     of that kind."""
     record, noun = None, _noun(kind)

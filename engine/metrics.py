@@ -6,9 +6,10 @@ from bisect import bisect, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, repeat
+from operator import add
 from typing import NamedTuple
 
-from engine.run import Batch, End, KVBytes, Run, Status, Step, until
+from engine.run import Batch, End, KVBytes, Phase, Run, Status, Step, until
 
 
 class Waste(NamedTuple):
@@ -128,6 +129,10 @@ class Figures:
     Wall time is from the start of the run to its newest token: prefill, decode, and
     `between_seconds`, what passed between the forwards. `queued_seconds`, in line, came before it.
     `device_seconds` is what a device measured itself; None unless it did so at every step.
+
+    A forward that served several requests of a continuous run counts once, for decode if a row of
+    it decoded. Prompts that it read meanwhile took no time of their own, so there is no prompt
+    tok/s. `kv_bytes` are those of its requests together.
     """
 
     status: Status
@@ -186,9 +191,12 @@ class Meter:
 
     def __init__(self, run: Run) -> None:
         self._queued = run.queued_seconds
+        self._shares_forwards = run.settings.engine == "continuous"
         self._added = 0
         self._tables = [_Table(batch) for batch in run.batches]
         self._newest: Step | None = None
+        self._phase: Phase = "prefill"  # that the newest forward counts for
+        self._held = KVBytes(0, 0, 0)
         self._seconds = {"prefill": 0.0, "decode": 0.0}
         self._device: float | None = 0.0
         self._decode_steps: list[float] = []
@@ -224,17 +232,36 @@ class Meter:
                 insort(self._paces, row.tpot)
         if step.forward == 1:
             self._seat_rows(table.batch, step.finished)
-        else:
-            self._decode_steps.append(step.seconds)
         self._slots += len(step.tokens)
         self._tokens[step.phase] += working
-        self._seconds[step.phase] += step.seconds
+        newest = self._newest
+        if self._shares_forwards and newest and newest.started == step.started:
+            self._add_to_forward(step)
+        else:
+            self._add_forward(step)
+        self._peak = max(self._peak, self._held.total)
+        self._newest = step
+
+    def _add_forward(self, step: Step) -> None:
+        self._count(step.phase, step.seconds)
+        self._held = step.kv_bytes
         if step.device_seconds is None:
             self._device = None
         elif self._device is not None:
             self._device += step.device_seconds
-        self._peak = max(self._peak, step.kv_bytes.total)
-        self._newest = step
+
+    def _add_to_forward(self, step: Step) -> None:
+        """Another step of the forward that was added last."""
+        if self._phase == "prefill" and step.phase == "decode":
+            self._seconds["prefill"] -= step.seconds
+            self._count("decode", step.seconds)
+        self._held = KVBytes(*map(add, vars(self._held).values(), vars(step.kv_bytes).values()))
+
+    def _count(self, phase: Phase, seconds: float) -> None:
+        self._phase = phase
+        self._seconds[phase] += seconds
+        if phase == "decode":
+            self._decode_steps.append(seconds)
 
     def _seat_rows(self, batch: Batch, first_token_at: float) -> None:
         lengths = batch.prompt_lengths
@@ -249,8 +276,7 @@ class Meter:
 
     def figures(self, status: Status) -> Figures:
         paces, first_tokens = self._paces, self._first_tokens
-        if self._newest:
-            table = self._tables[self._newest.batch]
+        for table in self._under_way:
             if table.working and (pace := table.pace) is not None:
                 paces = _and_so_many(paces, len(table.working), pace)
         self._decode_steps.sort()  # all but the last few are in order
@@ -275,7 +301,9 @@ class Meter:
             device_seconds=self._device if self._newest else None,
             output_tokens_per_second=_ratio(generated, wall),
             decode_tokens_per_second=_ratio(tokens["decode"], seconds["decode"]),
-            prompt_tokens_per_second=_ratio(tokens["prompt"], seconds["prefill"]),
+            prompt_tokens_per_second=None
+            if self._shares_forwards
+            else _ratio(tokens["prompt"], seconds["prefill"]),
             mean_waited=first_tokens.mean_waited,
             mean_ttft=first_tokens.mean_ttft,
             mean_tpot=_mean(paces),
@@ -286,9 +314,16 @@ class Meter:
             padding=self._padding,
             # As `idle_waste`: every forward is a column, and column 1 alone was not decoded.
             idle=Waste(self._slots - generated, self._slots) if tokens["decode"] else Waste(0, 0),
-            kv_bytes=self._newest.kv_bytes if self._newest else KVBytes(0, 0, 0),
+            kv_bytes=self._held,
             peak_kv_bytes=self._peak,
         )
+
+    @property
+    def _under_way(self) -> list[_Table]:
+        """Batches whose rows may run on."""
+        if self._shares_forwards:
+            return self._tables
+        return [self._tables[self._newest.batch]] if self._newest else []
 
 
 class _FirstTokens(NamedTuple):

@@ -34,6 +34,13 @@ class Preset:
             batch_size=min(self.batch_size, limits.batch_size),
         )
 
+    @property
+    def summary(self) -> str:
+        """ "8 prompts with budgets from 8 to 96 tokens, 4 slots"."""
+        least, most = min(self.budgets), max(self.budgets)
+        budgets = f"budgets from {least} to {most}" if least < most else f"a budget of {most}"
+        return f"{len(self.prompts)} prompts with {budgets} tokens, {self.batch_size} slots"
+
 
 NO_PRESET = Preset(key="", label="", prompts=(), budgets=(), batch_size=0)
 
@@ -146,10 +153,28 @@ PRESETS = (
     ),
 )
 
+MIXED = Preset(
+    key="mixed",
+    label="Mixed budgets",
+    prompts=(
+        "Tell me a story about a fox who learns to sail.",
+        "What is the capital of Japan?",
+        "Name three fruits.",
+        "Explain how a bicycle stays upright.",
+        "Write a short poem about rain.",
+        "Say hello.",
+        "Why is the sky blue?",
+        "List five things to pack for a trip to the mountains.",
+    ),
+    budgets=(96, 8, 16, 64, 48, 8, 32, 80),
+    batch_size=4,
+)
+"""What the ways to run requests are compared with, unless others are given."""
+
 
 def find_preset(key: object) -> Preset:
     """The preset of that key. Raises RequestError if there is none."""
-    for preset in PRESETS:
+    for preset in (*PRESETS, MIXED):
         if preset.key == key:
             return preset
     raise RequestError(f"There is no preset {key!r:.40}.")

@@ -48,6 +48,7 @@ class Batch:
     """Requests that share a forward. `prompt_ids[s]` is what slot s was fed, template included.
 
     `started` is in seconds since the start of the run; None while the batch waits for its turn.
+    In a continuous run every request is a batch of its own, which starts when it gets a slot.
     """
 
     index: int
@@ -77,7 +78,8 @@ class KVBytes:
     """Bytes of the KV cache after a forward, by what holds them.
 
     live: real tokens of rows that this forward worked for; padding: their pads;
-    dead: everything held by rows that had already ended.
+    dead: everything held by rows that had already ended. In a continuous run they are those of
+    the step's own request, whose pages end in places that hold no token yet: they are its padding.
     """
 
     live: int
@@ -92,6 +94,10 @@ class KVBytes:
 @dataclass(frozen=True)
 class Step:
     """One forward of one batch. Forward 1 is the prefill; forward k emits column k.
+
+    Where one forward serves several batches, as in a continuous run, it is a step of each of them:
+    they follow one another, with the same `started` and `seconds`. A prompt that is read in several
+    forwards has its first step from the last of these.
 
     `tokens[s]` is the id that slot s emitted, None once it had ended; `pieces[s]` the text
     that became readable with it ("" while the bytes of a character are incomplete); `ends[s]`
@@ -146,9 +152,10 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class Settings:
-    """How the requests were arranged. A batch has at most `batch_size` rows."""
+    """How the requests were arranged. A batch has at most `batch_size` rows; in a continuous run,
+    so many requests at most have a slot at a time."""
 
-    engine: Literal["static", "serial"]
+    engine: Literal["static", "serial", "continuous"]
     batch_size: int
     padding_side: PaddingSide
     chat_template: bool

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
-from itertools import chain
+from itertools import accumulate, chain, groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from engine.errors import RecordError, RequestError
 from engine.metrics import rows
 from engine.requests import make_requests
-from engine.run import SCHEMA_VERSION, End, Request, Run, texts_after
+from engine.run import SCHEMA_VERSION, End, Request, Run, Step, texts_after
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -75,29 +76,57 @@ def load(path: str | Path) -> Run:
 
 def loads(data: str | bytes) -> Run:
     """Parse a saved run; RecordError names the first thing that is wrong."""
+    run = parse(data, _schema(), noun="run", most_bytes=MAX_BYTES, versions=READABLE)
+    if found := problem(run):
+        raise RecordError(f"Not a saved run: {found}.")
+    return of_this_version(run)
+
+
+Record = TypeVar("Record")
+
+
+def parse(
+    data: str | bytes,
+    schema: TypeAdapter[Record],
+    *,
+    noun: str,
+    most_bytes: int,
+    versions: range,
+) -> Record:
+    """The record in strict JSON of these versions, by the types of its fields alone. Raises
+    RecordError, which calls it a saved `noun`."""
     # Imported here because only reading needs it: the engine also runs without pydantic.
     from pydantic import ValidationError
 
     # A browser may send half a surrogate pair; "surrogatepass" counts it too.
     size = len(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
-    if size > MAX_BYTES:
-        raise RecordError(f"The run is larger than {MAX_BYTES // 2**20} MiB.")
+    if size > most_bytes:
+        raise RecordError(f"The {noun} is larger than {most_bytes // 2**20} MiB.")
     try:
         parsed = json.loads(data, parse_constant=_refuse_constant, parse_float=_finite)
-        _check_version(parsed)
-        run = _schema().validate_json(data, strict=True, extra="forbid")
+        _check_version(parsed, versions)
+        return schema.validate_json(data, strict=True, extra="forbid")
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])[:80] or "the file"
-        raise RecordError(f"Not a saved run: {where}: {first['msg']}.") from error
+        raise RecordError(f"Not a saved {noun}: {where}: {first['msg']}.") from error
     except json.JSONDecodeError as error:
-        raise RecordError(f"Not a saved run: it is not JSON (line {error.lineno}).") from error
+        raise RecordError(f"Not a saved {noun}: it is not JSON (line {error.lineno}).") from error
     except RecursionError as error:
-        raise RecordError("Not a saved run: it is nested too deeply.") from error
+        raise RecordError(f"Not a saved {noun}: it is nested too deeply.") from error
     except ValueError as error:
-        raise RecordError(f"Not a saved run: {error}.") from error
-    if problem := next(_problems(run), None):
-        raise RecordError(f"Not a saved run: {problem}.")
+        raise RecordError(f"Not a saved {noun}: {error}.") from error
+
+
+def problem(run: Run) -> str | None:
+    """The first thing that is wrong with a run whose fields have the right types."""
+    if run.schema_version not in READABLE:
+        return f"schema version {run.schema_version!r:.20}"
+    return next(_problems(run), None)
+
+
+def of_this_version(run: Run) -> Run:
+    """A run that was read, as this program writes it."""
     return replace(run, schema_version=SCHEMA_VERSION)
 
 
@@ -108,12 +137,11 @@ def _schema() -> TypeAdapter[Run]:
     return TypeAdapter(Run)
 
 
-def _check_version(parsed: object) -> None:
+def _check_version(parsed: object, readable: range) -> None:
     version = parsed.get("schema_version") if isinstance(parsed, dict) else None
-    if not isinstance(version, int) or version not in READABLE:
-        raise ValueError(
-            f"schema version {version!r:.20}, this program reads {READABLE[0]} to {READABLE[-1]}"
-        )
+    if not isinstance(version, int) or version not in readable:
+        known = " to ".join(map(str, dict.fromkeys((readable[0], readable[-1]))))
+        raise ValueError(f"schema version {version!r:.20}, this program reads {known}")
 
 
 def _refuse_constant(name: str) -> float:
@@ -137,7 +165,7 @@ def _problems(run: Run) -> Iterator[str]:
     if not run.requests:
         yield "there are no requests"
     yield from _unaskable(run)
-    if not _is_moment(run.started_at):
+    if not is_moment(run.started_at):
         yield f"{run.started_at!r:.40} is no date and time"
     if len(run.texts) != len(run.requests):
         yield f"{len(run.texts)} texts for {len(run.requests)} requests"
@@ -149,6 +177,8 @@ def _problems(run: Run) -> Iterator[str]:
             yield f"batch {number} is numbered {batch.index}"
         if not 1 <= len(batch.requests) <= run.settings.batch_size:
             yield f"batch {number} has {len(batch.requests)} of {run.settings.batch_size} slots"
+        if run.settings.engine == "continuous" and len(batch.requests) > 1:
+            yield f"batch {number} of a continuous run has more than one request"
         if len(batch.prompt_ids) != len(batch.requests) or not all(batch.prompt_ids):
             yield f"batch {number} does not have one prompt for each request"
         if batch.padding_side != run.settings.padding_side:
@@ -156,6 +186,10 @@ def _problems(run: Run) -> Iterator[str]:
     if (run.status == "error") != (run.error is not None):
         yield f"it is called {run.status}, with {'no' if run.error is None else 'an'} error"
     yield from _step_problems(run)
+    if run.settings.engine == "continuous" and (seats := _most_seated(run)) > (
+        most := run.settings.batch_size
+    ):
+        yield f"{seats} requests have a slot at once, of {most}"
     if (slots := _slots_of_picture(run)) > MAX_SLOTS:
         yield f"its picture has {slots:,} slots, more than {MAX_SLOTS:,}"
     so_far = texts_after(run, run.steps)
@@ -218,7 +252,8 @@ def _slots_of_picture(run: Run) -> int:
     return run.slots * (sum(batch.padded_length for batch in run.batches) + len(run.steps))
 
 
-def _is_moment(text: str) -> bool:
+def is_moment(text: str) -> bool:
+    """Whether it is a date and time in ISO 8601."""
     try:
         datetime.fromisoformat(text)
     except ValueError:
@@ -227,18 +262,20 @@ def _is_moment(text: str) -> bool:
 
 
 def _step_problems(run: Run) -> Iterator[str]:
-    at, running, clock = (-1, 0), [], 0.0
+    yield from _forward_problems(run.steps) if run.settings.engine == "continuous" else ()
+    newest, clock = -1, 0.0
+    going: dict[int, list[bool]] = {}  # which slots of a batch go on, once it has begun
+    forwards: dict[int, int] = {}
     for step in run.steps:
         where = f"batch {step.batch}, forward {step.forward}"
-        if not any(running) and (step.batch, step.forward) == (at[0] + 1, 1):
-            if step.batch >= len(run.batches) or run.batches[step.batch].started is None:
-                yield f"batch {step.batch} has steps but was not started"
-            batch = run.batches[step.batch]
-            seated = [run.requests[index] for index in batch.requests]
-            running = [True] * len(seated)
-        elif not any(running) or (step.batch, step.forward) != (at[0], at[1] + 1):
+        if not _comes_next(run, step, newest, going, forwards.get(step.batch, 0)):
             yield f"{where} is out of order"
-        at = (step.batch, step.forward)
+        batch = run.batches[step.batch]
+        if batch.started is None:
+            yield f"batch {step.batch} has steps but was not started"
+        seated = [run.requests[index] for index in batch.requests]
+        running = going.get(step.batch, [True] * len(seated))
+        newest, forwards[step.batch] = step.batch, step.forward
         if {len(step.tokens), len(step.pieces), len(step.ends)} != {len(running)}:
             yield f"{where} does not have {len(running)} slots"
         if (step.phase == "prefill") != (step.forward == 1):
@@ -250,15 +287,54 @@ def _step_problems(run: Run) -> Iterator[str]:
         for request, end in zip(seated, step.ends, strict=True):
             if end and not _may_end(request, end, step.forward):
                 yield f'{where}: a slot ends as "{end}", which its request does not allow'
-        if step.started < max(clock, run.batches[step.batch].started):
+        if step.started < max(clock, batch.started):
             yield f"{where} starts before what comes first"
         clock = step.started
         running = [run_on and end is None for run_on, end in zip(running, step.ends, strict=True)]
+        going[step.batch] = running
         if any(
             run_on and step.forward >= request.max_new_tokens
             for run_on, request in zip(running, seated, strict=True)
         ):
             yield f"{where}: a slot runs on past its budget"
+
+
+def _comes_next(
+    run: Run, step: Step, newest: int, going: Mapping[int, Sequence[bool]], forwards: int
+) -> bool:
+    """Whether this can be the next step: of a batch that goes on, or the first of one. Batches run
+    one after another, but for those of a continuous run."""
+    if not 0 <= step.batch < len(run.batches) or step.forward != forwards + 1:
+        return False
+    if run.settings.engine == "continuous":
+        return step.batch not in going or any(going[step.batch])
+    if any(going.get(newest, ())):
+        return step.batch == newest
+    return step.batch == newest + 1
+
+
+def _forward_problems(steps: Sequence[Step]) -> Iterator[str]:
+    """One forward is at most one step of each batch, all with its own time."""
+    for started, together in groupby(steps, key=attrgetter("started")):
+        forward = list(together)
+        if len({step.batch for step in forward}) < len(forward):
+            yield f"a forward at {started:g} s is two steps of one batch"
+        if len({step.seconds for step in forward}) > 1:
+            yield f"a forward at {started:g} s takes two times"
+
+
+def _most_seated(run: Run) -> int:
+    """How many requests of a continuous run have a slot at once; one gives it back with its last
+    token, if it has come to an end."""
+    last = {step.batch: step for step in run.steps}
+    seats = [batch for batch in run.batches if batch.started is not None]
+    taken = [(batch.started, 1) for batch in seats]
+    given_back = [
+        (step.finished, -1)
+        for step in (last[batch.index] for batch in seats if batch.index in last)
+        if any(step.ends)
+    ]
+    return max(accumulate(change for _, change in sorted(taken + given_back)), default=0)
 
 
 def _may_end(request: Request, end: End, tokens: int) -> bool:

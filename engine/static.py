@@ -205,8 +205,7 @@ class RunStream(Iterator[Step]):
         try:
             if not self._stop.is_set():
                 self.check_memory()
-            for batch in self._batches:
-                yield from self._run_batch(batch)
+            yield from self._serve()
             self._finish("done" if self._all_ended() else "stopped")
         except StoppedError:
             self._finish("stopped")
@@ -224,6 +223,11 @@ class RunStream(Iterator[Step]):
         if failure:
             # Raised out here, so that no traceback keeps the tensors of the failed forward alive.
             raise failure
+
+    def _serve(self) -> Iterator[Step]:
+        """All requests, batch after batch."""
+        for batch in self._batches:
+            yield from self._run_batch(batch)
 
     def _run_batch(self, batch: Batch) -> Iterator[Step]:
         if self._stop.is_set():

@@ -71,6 +71,7 @@ def export_text(run: Run, format: str, *, theme: str = "light", recorded: bool =
     """One file's content as text: svg, html, json, csv or trace. Write it as UTF-8, line ends as
     they are. Raises RequestError for another format (PNG is no text) or theme."""
     _check_format(format, tuple(TEXTS))
+    refuse_continuous(run)
     return TEXTS[format].make(run, Look(_check_theme(theme), recorded))
 
 
@@ -80,6 +81,7 @@ def export_files(
     """Each file of a format as (name, content); "png" is two. Raises RequestError for an unknown
     format or theme, PngError where no PNG can be made."""
     _check_format(format, NAMES)
+    refuse_continuous(run)
     look = Look(_check_theme(theme), recorded)
     for each in FORMATS:
         if each.name == format:
@@ -95,6 +97,12 @@ def file_name(run: Run | Sweep, suffix: str) -> str:
 
 def _safe(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", text)[-60:].strip("-.") or "run"
+
+
+def refuse_continuous(run: Run) -> None:
+    """A picture of steps has no place for requests that come and go. Raises RequestError."""
+    if run.settings.engine == "continuous":
+        raise RequestError("A continuous run is shown in the Compare tab.")
 
 
 def _check_format(format: str, known: tuple[str, ...]) -> None:

@@ -11,6 +11,12 @@ PLAIN_DATA = {
     "engine.metrics",
     "engine.runfile",
     "engine.sweep",
+    "engine.lanes",
+    "engine.schedules",
+    "engine.costs",
+    "engine.planner",
+    "engine.arrivals",
+    "engine.comparison",
     "engine.errors",
     "engine.inert",
 }

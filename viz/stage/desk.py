@@ -16,7 +16,7 @@ from typing import Any
 from engine import runfile
 from engine.errors import BatchscopeError, RecordError, RequestError
 from engine.run import Run, until
-from viz.export import PNG_SUFFIXES, TEXTS, export_text, file_name
+from viz.export import PNG_SUFFIXES, TEXTS, export_text, file_name, refuse_continuous
 from viz.recorded import RECORDINGS, recorded
 from viz.slide.sheet import HEIGHT, WIDTH
 from viz.stage.state import stage_state
@@ -124,10 +124,12 @@ def export_run(question: Question) -> Answer:
 
 
 def finished_run(record: object) -> Run:
-    """The run that a question brings along; it must be over. Raises RecordError."""
+    """The run that a question brings along, one of batches that is over. Raises
+    RecordError or RequestError."""
     if not isinstance(record, str):
         raise RecordError("Not a saved run: it is not text.")
     run = runfile.loads(record)
     if run.status == "running":
         raise RecordError("The run was saved before it ended.")
+    refuse_continuous(run)
     return run

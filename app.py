@@ -32,6 +32,7 @@ from engine.live import ON_ZERO_GPU, WAIT_SECONDS, Waiting
 # isort: split
 import gradio as gr
 
+from engine.comparison import Comparison
 from engine.errors import ModelError, RequestError
 from engine.host import Host
 from engine.logs import start_log
@@ -44,13 +45,15 @@ from engine.orders import (
     read_link,
     sizes_to_offer,
 )
-from engine.presets import DEFAULT_MODEL, PRESETS, Preset, find_preset
+from engine.presets import DEFAULT_MODEL, MIXED, PRESETS, Preset, find_preset
 from engine.promptfile import MAX_BYTES, SUFFIXES, read_prompts, shown_name
 from engine.requests import DEFAULT_BUDGET, Limits
 from engine.run import PaddingSide, Run
 from engine.shelf import ModelShelf
 from engine.sweep import DEFAULT_PROMPT, Progress, Sweep, report
 from engine.visitors import LatestOnly, StillRunningError
+from viz.compare.compare import CompareTab, source_in
+from viz.compare.state import CompareWriter, compare_value
 from viz.editor.editor import (
     COPY_LINK,
     KEEP_SETTINGS,
@@ -173,6 +176,43 @@ class Page:
                     yield sweep_value(shown, text=said, busy=sweep.status == "running")
         except Exception as error:
             yield sweep_value(text=sentence(error), kind="error")
+
+    def compare(
+        self,
+        request: gr.Request,
+        event: gr.EventData,
+        prompts: object,
+        model: str,
+        *settings: Any,
+    ) -> Iterator[dict[str, Any]]:
+        """Run the same requests in three ways and stream the lanes -> the tab's value. They are
+        those of the form of the Run tab, or the example's, if that was chosen."""
+        key = f"compare-{next(run_numbers)}"
+        writer: CompareWriter | None = None
+        try:
+            if source_in(event._data) == "example":
+                prompts, *settings, _ = self.fill_in(MIXED)
+            texts, budgets = prompts_and_budgets(prompts)
+            asked = PageSettings(*settings).asked()
+            for frame in self.host.compare(
+                request.session_hash, prompts=texts, max_new_tokens=budgets, model=model, **asked
+            ):
+                if not self._is_heard(request.session_hash):
+                    return
+                if isinstance(frame, Comparison):
+                    if writer is None:
+                        slots = min(int(asked["batch_size"] or len(texts)), len(texts))
+                        writer = CompareWriter(key=key, slots=slots)
+                    shown = writer.write(frame)
+                    yield compare_value(shown, busy=frame.status == "running")
+                elif isinstance(frame, Waiting):
+                    yield compare_value(text=self._place_in_line(frame), busy=True)
+                elif frame is None:
+                    yield compare_value(text="Stopped.")
+                else:
+                    yield compare_value(text=frame, busy=True)
+        except Exception as error:
+            yield compare_value(text=sentence(error), kind="error")
 
     def _place_in_line(self, frame: Waiting) -> str:
         return place_in_line(
@@ -303,6 +343,15 @@ class SweepUpdate(TypedDict):
     sizes: list[dict[str, Any]]
 
 
+class CompareUpdate(TypedDict):
+    """What a script sees of a comparison under way: which engine runs, and what each of them has
+    generated of each answer so far."""
+
+    status: str
+    engine: str | None
+    texts: dict[str, list[str]]
+
+
 class Endpoints:
     """What scripts call by name, for example through gradio_client."""
 
@@ -425,6 +474,61 @@ class Endpoints:
             if frame is None:
                 raise RequestError("Stopped before the model was there.")
 
+    def compare(
+        self,
+        request: gr.Request,
+        prompts: list[str],
+        max_new_tokens: int | list[int] = DEFAULT_BUDGET,
+        model: str | None = None,
+        batch_size: int | None = None,
+        chat_template: bool = True,
+        ignore_eos: bool = False,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        padding_side: PaddingSide = "left",
+    ) -> Iterator[CompareUpdate]:
+        """Run prompts one by one, as static batches, and by continuous batching, one after another.
+        Streams {"status", "engine", "texts"} while it runs; the last one, and the result, is the
+        whole record: the content of a saved comparison, to open in the page or with
+        engine.comparison.
+
+        Parameters:
+            prompts: one text per request
+            max_new_tokens: the token budget, one number or one per prompt
+            model: a name out of /models; null is the first
+            batch_size: slots of a static batch, and of continuous batching; null is all in one
+            chat_template: whether each prompt is a message to a chat model
+            ignore_eos: whether every row uses its whole budget
+            temperature: 0 is greedy
+            seed: of the random numbers; null draws one, which the record tells
+            padding_side: left or right, of static batches
+        """
+        frame = None
+        with one_sentence():
+            for frame in self.host.compare(
+                request.session_hash,
+                prompts=prompts,
+                max_new_tokens=max_new_tokens,
+                model=model,
+                batch_size=batch_size,
+                chat_template=chat_template,
+                ignore_eos=ignore_eos,
+                temperature=temperature,
+                seed=seed,
+                padding_side=padding_side,
+            ):
+                if not self._is_heard(request.session_hash):
+                    return
+                if isinstance(frame, Comparison) and frame.status != "running":
+                    yield asdict(frame)
+                elif isinstance(frame, Comparison):
+                    texts = {run.settings.engine: list(run.texts) for run in frame.runs}
+                    yield {"status": "running", "engine": frame.under_way, "texts": texts}
+                elif frame is not None:
+                    yield {"status": "waiting", "engine": None, "texts": {}}
+            if frame is None:
+                raise RequestError("Stopped before the model was there.")
+
     def stop(self, request: gr.Request) -> None:
         """End one's own run after the forward under way; its rows end as "cancelled"."""
         self.host.stop(request.session_hash)
@@ -463,6 +567,7 @@ def build_demo(
         # Before the page's own events, which may not take their names.
         add_endpoint(endpoints.run, concurrency_limit=None)
         add_endpoint(endpoints.sweep, concurrency_limit=None)
+        add_endpoint(endpoints.compare, concurrency_limit=None)
         add_endpoint(endpoints.stop, queue=False)
         add_endpoint(endpoints.models, queue=False)
         add_endpoint(endpoints.export, queue=False)
@@ -492,9 +597,11 @@ def build_demo(
                     runs=SWEEP_RUNS,
                     models=shelf.names,
                 )
+            with gr.Tab("Compare", id="compare"):
+                compare = CompareTab(example=MIXED.within(host.limits).summary)
             with gr.Tab("How it works", id="story"):
                 story = Story()
-        _connect(page, demo, form, stage, sweep, story, tabs)
+        _connect(page, demo, form, stage, sweep, compare, story, tabs)
     return demo
 
 
@@ -504,11 +611,14 @@ def _connect(
     form: Form,
     stage: Stage,
     sweep: SweepTab,
+    compare: CompareTab,
     story: Story,
     tabs: gr.Tabs,
 ) -> None:
     """What happens when something is pressed, chosen, opened or left."""
-    private = {"show_progress": "hidden", "api_visibility": "private"}
+    # On nothing: a hidden progress display goes on counting seconds, 60 times in each of them.
+    hidden = {"show_progress": "hidden", "show_progress_on": []}
+    private = {"api_visibility": "private", **hidden}
     at_once = {"queue": False, **private}
     # preprocess=False: Gradio's own refusals are toasts that would render what was typed as
     # markup; the page checks every value itself and answers in one plain sentence.
@@ -540,15 +650,13 @@ def _connect(
         api_name="forecast_after_run", **to_forecast
     )
     form.stop.click(page.stop, api_name="press_stop", **at_once)
-    sweep.measure(
-        page.sweep,
-        outputs=[sweep],
-        postprocess=False,
-        trigger_mode="once",
-        api_name="press_measure",
-        **streams,
-    )
+    measured = {"postprocess": False, "trigger_mode": "once", **streams}
+    sweep.measure(page.sweep, outputs=[sweep], api_name="press_measure", **measured)
     sweep.halt(page.stop, api_name="halt_sweep", **at_once)
+    compare.measure(
+        page.compare, inputs=order, outputs=[compare], api_name="press_compare", **measured
+    )
+    compare.halt(page.stop, api_name="halt_compare", **at_once)
     # A closed tab also closes the generators, but only at their next frame.
     demo.unload(page.leave)
     gr.on(

@@ -9,6 +9,7 @@ bytes    bytes of an update at step 10 and at step 2,000
 server   processor time of an update on the server
 start    from the command to the page, and from a click to the picture
 visits   bytes of a first and of a second visit
+slider   from a move of the slider of the Compare tab to its picture
 
 Each figure stands beside what it may be at most. The browser is the system's Chromium; it, the
 server and the engine share this machine's cores.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -34,8 +36,10 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from engine import comparison as comparisons
 from tests.browser.conftest import NAMES, QUIET
 from tests.serving import Visitor, rows_of
+from tests.unit.comparisons import long_comparison
 
 ROOT = Path(__file__).parents[1]
 ROWS, COLUMNS = 32, 512
@@ -53,6 +57,23 @@ WATCH = """() => {
   window.watcher.observe(stage, { attributes: true, attributeFilter: ['data-frames'] });
 }"""
 """From now on every picture that is drawn leaves its step, its status and its time."""
+
+MOVE = """async (numbers) => {
+  const slider = document.querySelector('.bs-compare-slots');
+  const note = document.querySelectorAll('.bs-compare-titles p')[3];
+  const frame = () => new Promise(requestAnimationFrame);
+  const times = [];
+  for (const slots of numbers) {
+    slider.value = slots;
+    const began = performance.now();
+    slider.dispatchEvent(new Event('input'));
+    while (!note.textContent.endsWith(`batches of ${slots}`)) await frame();
+    await frame();
+    times.push(performance.now() - began);
+  }
+  return times;
+}"""
+"""Moves the slider to one number of slots after another -> milliseconds until each is drawn."""
 
 
 class Line(NamedTuple):
@@ -453,6 +474,26 @@ def visits() -> Iterator[Line]:
             yield Line(f"{visit} visit: scripts", scripts / 1e6, "MB", most)
 
 
+def slider(moves: int = 20) -> Iterator[Line]:
+    """The computed lanes of 64 requests with up to 2,048 tokens each, for one number of slots after
+    another: from the event of the slider to the frame that shows its picture."""
+    record = comparisons.dumps(long_comparison(requests=64, tokens=2048, slots=32))
+    with closing(Server("fake")) as server, browser(server.url) as page:
+        page.get_by_role("tab", name="Compare").click()
+        file = {"name": "long.json", "mimeType": "application/json", "buffer": record.encode()}
+        page.get_by_label("A saved comparison").set_input_files(file)
+        page.wait_for_function("document.querySelector('.bs-compare').batchscope?.opened")
+        page.wait_for_timeout(1000)  # the arrivals, which are none of a move's costs
+        times = page.evaluate(MOVE, [1 + (7 * move) % 64 for move in range(moves + 2)])[
+            2:
+        ]  # the first two find nothing warm
+    print(f"  {[round(ms) for ms in times]}", file=sys.stderr)
+    times.sort()
+    what = "slider to picture, 64 requests x 2,048 tokens: median"
+    yield Line(what, statistics.median(times), "ms")
+    yield Line(f"p95 of {moves}", times[math.ceil(0.95 * moves) - 1], "ms", 100)
+
+
 PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Line]]] = {
     "watched": lambda options: watched(options.pairs, options.nice),
     "behind": lambda _: behind(),
@@ -460,6 +501,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Line]]] = {
     "server": lambda _: server_time(),
     "start": lambda options: start(options.starts),
     "visits": lambda _: visits(),
+    "slider": lambda _: slider(),
 }
 
 

@@ -1,29 +1,38 @@
-"""Remake the recorded runs and the sweep that come with the page: the default model, warmed up.
+"""Remake what comes with the page, recorded on the default model, warmed up: runs, the sweep, and
+the comparison.
 
-python -m tests.record          all of them
-python -m tests.record sweep    only the sweep
+python -m tests.record            all of them
+python -m tests.record sweep      only the sweep
+python -m tests.record compare    only the comparison, in float32
 """
 
+import gzip
 import sys
 
 from engine import SerialEngine, StaticBatchEngine, load_model, make_requests, runfile
+from engine import comparison as comparisons
 from engine import sweep as sweeps
 from engine.bench import measure_sweep
+from engine.compare import compare
 from engine.models import LanguageModel
 from engine.orders import SWEEP_RUNS, SWEEP_SIZES
-from engine.presets import PRESETS
+from engine.presets import MIXED, PRESETS
 from engine.requests import DEFAULT_BUDGET
 from engine.sweep import DEFAULT_PROMPT
 from engine.sweeping import WARMUP
+from viz.compare.desk import RECORDED
 from viz.recorded import FOLDER, SIZES
 
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    lm = load_model()
-    if sys.argv[1:] != ["sweep"]:
-        record_runs(lm)
-    record_sweep(lm)
+    chosen = sys.argv[1:] or ["runs", "sweep", "compare"]
+    if "runs" in chosen:
+        record_runs(load_model())
+    if "sweep" in chosen:
+        record_sweep(load_model())
+    if "compare" in chosen:
+        record_comparison(load_model(dtype="float32"))
 
 
 def record_runs(lm: LanguageModel) -> None:
@@ -58,6 +67,22 @@ def record_sweep(lm: LanguageModel) -> None:
     for size in sweep.sizes:
         rate = size.engine.tokens_per_second
         print(f"batch size {size.batch_size}: {rate.median:.1f} tok/s, spread {rate.spread:.1%}")
+
+
+def record_comparison(lm: LanguageModel) -> None:
+    requests = make_requests(MIXED.prompts, max_new_tokens=MIXED.budgets)
+    comparing = compare(
+        lm, requests, batch_size=MIXED.batch_size, chat_template=MIXED.chat_template
+    )
+    for _ in comparing:
+        pass
+    comparison = comparing.record()
+    record = comparisons.dumps(comparison).encode()
+    RECORDED.write_bytes(gzip.compress(record, mtime=0))  # a sixth of 200 kB
+    print(f"same ids: {comparisons.same_ids(comparison)}")
+    for row in comparisons.table(comparison):
+        seconds = row.figures and row.figures.wall_seconds
+        print(f"{row.engine}: {seconds} s, speed-up {row.speed_up}, {row.note or 'no note'}")
 
 
 def _record(name: str, engine: StaticBatchEngine, requests: list) -> None:

@@ -213,7 +213,7 @@ def test_every_endpoint_says_what_it_takes_and_gives(slow):
     with served(slow) as url:
         told = Client(url, verbose=False).view_api(return_format="dict", print_info=False)
     endpoints = told["named_endpoints"]
-    assert set(endpoints) == {"/run", "/sweep", "/stop", "/models", "/export"}
+    assert set(endpoints) == {"/run", "/sweep", "/compare", "/stop", "/models", "/export"}
     for endpoint in endpoints.values():
         assert endpoint["description"]
         for parameter in endpoint["parameters"]:

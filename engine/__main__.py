@@ -17,7 +17,7 @@ from engine.comparison import Comparison
 from engine.errors import BatchscopeError, RecordError, RequestError, RunError
 from engine.metrics import Row, measure
 from engine.options import add_device_options
-from engine.presets import DEFAULT_MODEL, NO_PRESET, PRESETS, find_preset
+from engine.presets import DEFAULT_MODEL, MIXED, NO_PRESET, PRESETS, find_preset
 from engine.promptfile import MAX_BYTES, FilePrompt, read_prompts
 from engine.requests import (
     DEFAULT_BUDGET,
@@ -102,7 +102,7 @@ def _add_compare(commands: argparse._SubParsersAction) -> None:
         help="run prompts serially, in static batches and by continuous batching; print a table",
         description="Run the same prompts one after another, in static batches, and by "
         "transformers' continuous batching, and print what each of them took.",
-        epilog="example: python -m engine compare --preset waves --batch-size 4 --json out.json",
+        epilog="example: python -m engine compare --preset mixed --dtype float32 --json out.json",
     )
     _add_order(compare)
     compare.add_argument("--json", type=Path, metavar="OUT", help="save the comparison's record")
@@ -124,7 +124,7 @@ def _add_order(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     )
     what.add_argument(
         "--preset",
-        choices=[preset.key for preset in PRESETS],
+        choices=[preset.key for preset in (*PRESETS, MIXED)],
         help="a prompt set of the page, with its budgets and settings",
     )
     what.add_argument(

@@ -89,8 +89,7 @@ class Decoder:
         states = [states for layer in layers for states in (layer.all_keys, layer.all_values)]
         masks = [kind.mask for kind in self._kinds]
         run = [*counters, self._running, self._tokens, *masks, *states]
-        sizes = tuple(kind.allocated for kind in self._kinds)
-        return TapedSteps(self._lm.tapes, run=run, counters=counters, sizes=sizes)
+        return TapedSteps(self._lm.tapes, run=run, counters=counters)
 
     def _replayed(self) -> Tensor:
         """The step as its calls, once it is known that they are always the same: while a window is

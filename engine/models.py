@@ -56,7 +56,8 @@ class LanguageModel:
     compiled: bool = False
     """Whether decode steps go through torch.compile; see `with_compiled_steps`."""
     captures: bool = True
-    """Whether decode steps are captured where they can be: as CUDA graphs, or as their calls."""
+    """Whether decode steps are captured where they can be: as CUDA graphs, or as their calls. A
+    model whose forward keeps counts of its own in Python needs False."""
 
     def __post_init__(self) -> None:
         _loaded[id(self)] = self

@@ -3,8 +3,9 @@
 On a CPU a sixth of a step of a small model goes by in Python, between one operation and the next.
 Two steps in a row are written down, call by call, and laid over one another: what is the same in
 both stays, and a number that grew by one is the number of columns seen. What comes of it is a plain
-function that calls torch and nothing else. It is believed once it has given the logits of a third
-step, bit for bit; from then on it stands in for the model.
+function that calls torch and nothing else. In every batch it is believed once it has given the
+logits of a step, bit for bit; from then on it stands in for the model. What none of these shows is
+a number that a model keeps in Python and changes later: see `LanguageModel.captures`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from engine.errors import first_line
+from engine.free import is_out_of_memory
 
 if TYPE_CHECKING:
     from engine.models import LanguageModel
@@ -87,21 +88,13 @@ class Take(NamedTuple):
     problem: str | None
 
 
-@dataclass(frozen=True)
-class Tape:
-    """A replay, and for which sizes of the run's tensors it gave the right logits."""
-
-    replay: Replay
-    proved_for: set[Hashable] = field(default_factory=set)
-
-
 class Tapes:
     """The tapes of a model, by the shape of a batch. `reason` says why there are none, None while
     there may be some."""
 
     def __init__(self, lm: LanguageModel) -> None:
         self._name = lm.name
-        self._tapes: OrderedDict[Hashable, Tape] = OrderedDict()
+        self._tapes: OrderedDict[Hashable, Replay] = OrderedDict()
         self.reason: str | None = None
         if not lm.captures:
             self.reason = "not asked to"
@@ -113,14 +106,15 @@ class Tapes:
     def __len__(self) -> int:
         return len(self._tapes)
 
-    def find(self, shape: Hashable) -> Tape | None:
+    def find(self, shape: Hashable) -> Replay | None:
+        if shape in self._tapes:
+            self._tapes.move_to_end(shape)
         return self._tapes.get(shape)
 
-    def add(self, shape: Hashable, replay: Replay) -> Tape:
-        tape = self._tapes[shape] = Tape(replay)
+    def add(self, shape: Hashable, replay: Replay) -> None:
+        self._tapes[shape] = replay
         if len(self._tapes) > MOST_TAPES:
             self._tapes.popitem(last=False)
-        return tape
 
     def give_up(self, reason: str) -> None:
         self.reason = reason
@@ -138,15 +132,13 @@ class TapedSteps:
         *,
         run: Sequence[Tensor],
         counters: Sequence[Tensor],
-        sizes: Hashable,
     ) -> None:
-        """`run` are all tensors that a step finds in its place beside those of the model, and
-        `sizes` what differs between them in runs of one shape; `counters` are those of them that
-        would count twice if the step were taken twice."""
+        """`run` are all tensors that a step finds in its place beside those of the model;
+        `counters` are those of them that would count twice if the step were taken twice."""
         self._tapes = tapes
         self._run = run
         self._counters = counters
-        self._sizes = sizes
+        self._proved: set[Hashable] = set()
         self._shape: Hashable = None
         self._takes: list[Take] = []
 
@@ -155,9 +147,10 @@ class TapedSteps:
         make the same calls."""
         if self._tapes.reason is not None:
             return step()
-        if tape := self._tapes.find(shape):
-            proved = self._sizes in tape.proved_for
-            return tape.replay(self._run, seen) if proved else self._prove(tape, step, seen)
+        if replay := self._tapes.find(shape):
+            if shape in self._proved:
+                return replay(self._run, seen)
+            return self._prove(replay, shape, step, seen)
         if shape != self._shape:
             self._shape, self._takes = shape, []
         if left + len(self._takes) < WORTH:
@@ -165,7 +158,15 @@ class TapedSteps:
         return self._write_down(step, seen)
 
     def _write_down(self, step: Step, seen: int) -> Tensor:
-        result, take = record(step, self._run, seen)
+        before = [counter.clone() for counter in self._counters]
+        try:
+            result, take = record(step, self._run, seen)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            self._tapes.give_up(f"{type(error).__name__}: {first_line(error)}")
+            self._put_back(before)
+            return step()  # if it fails, then by itself
         self._takes.append(take)
         try:
             if take.problem:
@@ -176,40 +177,49 @@ class TapedSteps:
             self._tapes.give_up(str(error))
         return result
 
-    def _prove(self, tape: Tape, step: Step, seen: int) -> Tensor:
+    def _prove(self, replay: Replay, shape: Hashable, step: Step, seen: int) -> Tensor:
         """A step both ways."""
         before = [counter.clone() for counter in self._counters]
         try:
-            replayed = tape.replay(self._run, seen)
+            replayed = replay(self._run, seen)
         except Exception as error:  # of torch, where what was laid over one another doesn't fit
+            if is_out_of_memory(error):
+                raise
             replayed, reason = None, f"{type(error).__name__}: {first_line(error)}"
         else:
             reason = "a replay gave other logits"
-        for counter, value in zip(self._counters, before, strict=True):
-            counter.copy_(value)
+        self._put_back(before)
         result = step()
         if replayed is not None and torch.equal(replayed, result):
-            tape.proved_for.add(self._sizes)
+            self._proved.add(shape)
         else:
             self._tapes.give_up(reason)
         return result
 
+    def _put_back(self, before: Sequence[Tensor]) -> None:
+        for counter, value in zip(self._counters, before, strict=True):
+            counter.copy_(value)
+
 
 def record(step: Step, run: Sequence[Tensor], seen: int) -> tuple[Tensor, Take]:
     """Take a step, and write it down."""
-    with Watch() as watch, Recorder(run, watch) as recorder:
+    drawn = torch.get_rng_state()
+    with Watch(run) as watch, Recorder(run, watch) as recorder:
         result = step()
     problem = recorder.problem or watch.problem
+    if not torch.equal(drawn, torch.get_rng_state()):
+        problem = "it draws random numbers"
     return result, Take(seen, recorder.calls, recorder.named(result), problem)
 
 
 class Watch(TorchDispatchMode):
     """Sees the operations under a call: whether one changed a tensor, or made one."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: Sequence[Tensor]) -> None:
         super().__init__()
         self.changed = self.made = False
         self.problem: str | None = None
+        self._may_change = {place_of(tensor) for tensor in run}
 
     def __torch_dispatch__(
         self, operation: OpOverload, types: Any, args: Any = (), kwargs: Any = None
@@ -217,9 +227,32 @@ class Watch(TorchDispatchMode):
         if reads_numbers(operation, args):
             self.problem = f"it reads numbers ({operation.name()})"
         result = operation(*args, **(kwargs or {}))
-        self.changed |= operation._schema.is_mutable
+        if operation._schema.is_mutable:
+            self.changed = True
+            if place_of(args[0]) not in self._may_change:
+                self.problem = f"it keeps what it changes ({operation.name()})"
+        else:
+            made = (leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
+            given = {place_of(leaf) for leaf in tree_leaves(args) if isinstance(leaf, Tensor)}
+            self._may_change |= {
+                place for tensor in made if (place := place_of(tensor)) not in given
+            }
         self.made |= not any(result is given for given in args)
         return result
+
+
+def place_of(tensor: Tensor) -> int:
+    """Where its numbers lie, also those of its views."""
+    with torch._C.DisableTorchFunction():
+        return tensor.untyped_storage().data_ptr()
+
+
+def places_in(value: Any) -> set[int]:
+    return {place_of(leaf) for leaf in tree_leaves(value) if isinstance(leaf, Tensor)}
+
+
+def holds_tensors(value: Any) -> bool:
+    return any(isinstance(leaf, Tensor) for leaf in tree_leaves(value))
 
 
 def reads_numbers(operation: OpOverload, args: Sequence[Any]) -> bool:
@@ -260,13 +293,13 @@ class Recorder(TorchFunctionMode):
         call = Call(function, self.named(args), named)
         self._watch.changed = self._watch.made = False
         result = function(*args, **kwargs)
-        self._note(call, result)
+        self._note(call, (args, kwargs), result)
         return result
 
-    def _note(self, call: Call, result: Any) -> None:
+    def _note(self, call: Call, given: Any, result: Any) -> None:
         name = getattr(call.function, "__name__", str(call.function))
         parts = result if isinstance(result, list | tuple) else [result]
-        has_tensors = any(isinstance(leaf, Tensor) for leaf in tree_leaves(result))
+        has_tensors = holds_tensors(result)
         if name in MADE_IN_PYTHON:
             self.problem = f"it makes tensors in Python ({name})"
         elif self._watch.changed or (has_tensors and self._watch.made):
@@ -276,7 +309,7 @@ class Recorder(TorchFunctionMode):
                 if isinstance(tensor, Tensor):
                     made = Made(number, None if tensor is result else part)
                     self._names.setdefault(tensor, made)  # what is changed keeps its name
-        elif not has_tensors and name not in QUESTIONS:
+        elif holds_tensors(given) and not has_tensors and name not in QUESTIONS:
             self.problem = f"it reads numbers ({name})"
 
 
@@ -314,9 +347,11 @@ class Script:
         return used
 
     def call(self, one: Call, other: Call) -> str:
+        if len(one.args) != len(other.args) or one.kwargs.keys() != other.kwargs.keys():
+            raise CannotReplayError("its steps differ in what they are given")
         args = [self.value(*pair) for pair in zip(one.args, other.args, strict=True)]
         args += [
-            f"{key}={self.value(value, other.kwargs.get(key))}" for key, value in one.kwargs.items()
+            f"{key}={self.value(value, other.kwargs[key])}" for key, value in one.kwargs.items()
         ]
         return f"{self._name(one.function)}({', '.join(args)})"
 
@@ -345,7 +380,7 @@ class Script:
         return f"seen + {beside}"
 
     def _name_of_same(self, one: Any, other: Any) -> str:
-        same = one is other if isinstance(one, Tensor) else one == other
+        same = one is other if holds_tensors(one) else one == other
         if not same:
             raise CannotReplayError("its steps differ in what they are given")
         return self._name(one)

@@ -39,6 +39,10 @@ def main(folder: Path) -> None:
                 stage.wait("plot._fullLayout.width > 1700")
                 stage.page.screenshot(path=folder / f"present-{theme}.png")
             with open_page(browser, url, theme, SCREEN) as stage:
+                stage.page.get_by_role("tab", name="Compare").click()
+                stage.page.locator(".bs-compare-lanes .plot-container").wait_for()
+                stage.page.screenshot(path=folder / f"compare-{theme}.png")
+            with open_page(browser, url, theme, SCREEN) as stage:
                 stage.page.get_by_role("tab", name="How it works").click()
                 stage.page.get_by_role("heading", name="How it works").wait_for()
                 stage.page.screenshot(path=folder / f"how-it-works-{theme}.png")

@@ -52,9 +52,9 @@ def test_the_model_runs_for_two_steps_and_a_proof():
     ids = run(lm)
     assert forwards == [1 + 2 + 1]  # with the prefill
     assert run(lm) == ids
-    assert forwards == [4 + 1]
-    assert run(lm, tokens=80)[0][:40] == ids[0]  # with more places, which is proved again
-    assert forwards == [5 + 2]
+    assert forwards == [4 + 2]  # every batch proves it
+    assert run(lm, tokens=80)[0][:40] == ids[0]
+    assert forwards == [6 + 2]
     assert ids == plain_ids(lm)
 
 
@@ -91,7 +91,7 @@ def test_so_many_tapes_are_kept():
     assert len(lm.tapes) == MOST_TAPES
     forwards = count_forwards(lm)
     run(lm, ["a"] * (MOST_TAPES + 2), tokens=20)
-    assert forwards == [1]  # the newest are
+    assert forwards == [2]  # the newest are
 
 
 # What can't be replayed
@@ -192,3 +192,70 @@ def test_a_replay_that_breaks_is_left_and_the_run_goes_on(monkeypatch, caplog):
         assert run(lm) == ids
     assert "decodes without replays: RuntimeError: shapes don't fit" in caplog.messages[0]
     assert "\n" not in caplog.messages[0]
+
+
+def test_what_a_model_keeps_from_a_prefill_is_that_of_its_own_batch():
+    kept = []
+
+    def shift(states):
+        if states.shape[1] > 1:
+            kept[:] = [states.mean()]
+        return states + kept[0]
+
+    lm, _ = hooked(shift)
+    for prompts in (SAME, ["another", "another"]):
+        assert run(lm, prompts) == plain_ids(lm, prompts)
+
+
+def test_a_weight_that_is_replaced_is_used():
+    lm = tiny_lm()
+    before = run(lm)
+    layer = lm.layers[0].mlp.down_proj
+    layer.weight = torch.nn.Parameter(-layer.weight)
+    assert run(lm) == plain_ids(lm) != before
+
+
+def test_a_step_that_changes_a_tensor_of_its_own_is_not_replayed():
+    count = torch.zeros(())
+
+    def add(states):
+        count.add_(1)
+        return states + count
+
+    lm = tiny_lm()
+    lm.layers[0].register_forward_pre_hook(lambda _layer, given: (add(given[0]), *given[1:]))
+    ids = run(lm)
+    count.zero_()
+    assert plain_ids(lm) == ids
+    assert lm.tapes.reason == "it keeps what it changes (aten::add_.Tensor)"
+
+
+def test_a_step_that_draws_random_numbers_is_not_replayed():
+    lm, _ = hooked(lambda states: states + 1e-9 * torch.rand_like(states))
+    run(lm)
+    assert lm.tapes.reason == "it draws random numbers"
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        (lambda states: states.roll(1), lambda states: states.roll(1, -1)),
+        (lambda states: states + states.sum(), lambda states: states + states.sum(dim=0)),
+    ],
+)
+def test_steps_with_other_arguments_are_not_replayed(calls):
+    steps = iter(range(10_000))
+    lm, _ = hooked(lambda states: calls[next(steps) % 2](states))
+    run(lm)
+    assert lm.tapes.reason == "its steps differ in what they are given"
+
+
+def test_a_step_that_cant_be_written_down_is_run_as_it_is(monkeypatch):
+    def broken(*_):
+        raise NotImplementedError("no such thing in this mode")
+
+    lm = tiny_lm()
+    ids = plain_ids(lm)
+    monkeypatch.setattr(engine.tape, "record", broken)
+    assert run(lm) == ids
+    assert lm.tapes.reason.startswith("NotImplementedError")

@@ -30,7 +30,7 @@ def test_e17_the_run_button_has_contrast(theme):
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
-@pytest.mark.parametrize("state", ["active", "padded", "idle"])
+@pytest.mark.parametrize("state", ["active", "padded", "idle", "prefill"])
 def test_e17_states_stand_out_from_the_panel_and_from_planned_slots(theme, state):
     assert contrast(theme[state], theme["panel"]) >= 2
     assert contrast(theme[state], theme["planned"]) >= 1.8

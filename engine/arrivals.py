@@ -103,10 +103,11 @@ def poisson(*, per_second: float, requests: int, seed: int) -> np.ndarray:
 
 def read_times(text: str) -> np.ndarray:
     """Arrival times in a file: seconds, one a line (blank lines are left out), or a JSON list."""
+    text = text.removeprefix("\ufeff")
     if text.lstrip().startswith("["):
         try:
             found = json.loads(text)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             raise RequestError("The arrival times begin like a JSON list, but are none.") from None
         if not all(type(time) in (int, float) for time in found):
             raise RequestError("The arrival times must be a JSON list of numbers.")
@@ -172,7 +173,8 @@ def static(load: Load, costs: CostModel, *, batch_size: int, window: float) -> S
     begin, free, busy = 0, 0.0, 0.0
     while begin < requests:
         full = begin + batch_size
-        filled = arrived[full - 1] if full <= requests else arrived[-1]
+        all_there = arrived[-1] if window == math.inf else math.inf
+        filled = arrived[full - 1] if full <= requests else all_there
         leave = max(free, min(filled, arrived[begin] + window))
         end = bisect_right(arrived, leave, begin + 1, min(full, requests))
         rows, width = end - begin, max(prompts[begin:end])

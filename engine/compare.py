@@ -169,7 +169,10 @@ class ComparisonStream(Iterator[Step]):
                 self._used += time.monotonic() - began
 
     def _write(self, engine: Engine, run: Run) -> None:
-        """What became of an engine; a run that broke before it gave a token only has its reason."""
+        """What became of an engine; a run that broke before it gave a token only has its reason,
+        and one that never began because the time was over has none."""
+        if self._is_late and not self._shown:
+            return
         if self._is_late and run.error:
             run = replace(run, error=self._lateness)
         if run.steps and self._shown:

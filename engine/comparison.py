@@ -79,6 +79,17 @@ def begun(started_at: str) -> Comparison:
     return Comparison(tuple(map(Entry, ENGINES)), started_at)
 
 
+def cut_off(comparison: Comparison, error: str) -> Comparison:
+    """The comparison as it stands; its run under way ended with it."""
+    entries = tuple(
+        replace(entry, run=replace(entry.run, status="error", error=error))
+        if entry.run and entry.run.status == "running"
+        else entry
+        for entry in comparison.entries
+    )
+    return replace(comparison, entries=entries, status="error", error=error)
+
+
 def with_entry(comparison: Comparison, entry: Entry) -> Comparison:
     """The comparison with what is known of one engine by now."""
     return replace(

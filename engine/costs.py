@@ -284,10 +284,13 @@ def _fitted(measured: Sequence[_Timing]) -> CostModel:
         prefill = max(steps[0] - sizes[0] * prompt_token, 0.0)
         assumed.append(
             "All prefills were of about the same size: the fixed part of one is assumed to be that "
-            "of a decode step."
+            "of a decode step, and what is left is the price of its tokens, which no other step "
+            "checks."
         )
     if not column:
         assumed.append("How much the cache held made no difference that stood out from the noise.")
+    if np.count_nonzero(amounts.any(axis=0)) >= len(measured):
+        assumed.append("There are no more steps than prices, so their error tells nothing.")
     return CostModel(
         tuple(zip(sizes, steps, strict=True)),
         prefill,

@@ -10,10 +10,11 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.comparing import compare_frames
-from engine.comparison import Comparison, table
+from engine.comparison import Comparison, cut_off, table
 from engine.errors import BatchscopeError, RequestError, RunError, first_line
 from engine.live import WAIT_SECONDS, Refused, Waiting, frames
 from engine.metrics import measure
@@ -276,6 +277,8 @@ def _to_the_end(shown: Generator[Shown], kind: type[Record], what: str) -> Gener
             log.exception("%s was cut off", what)
             if record.status == "running":
                 cause = f"The {noun} was cut off: {first_line(error)}."
-                yield replace(record, status="error", error=cause)
+                is_comparison = isinstance(record, Comparison)
+                end = cut_off if is_comparison else partial(replace, status="error")
+                yield end(record, error=cause)
     if record is None:
         raise RunError(f"The {noun} ended before it began.")

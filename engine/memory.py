@@ -243,7 +243,7 @@ def needs(lm: LanguageModel) -> Callable[[Shape], Need]:
     """
     config, layers = text_config(lm.model), layer_kinds(lm.model)
     number = lm.model.dtype.itemsize
-    eager = lm.model.config._attn_implementation == "eager"
+    eager = lm.info.attention == "eager"
     on_cuda = lm.device.type == "cuda"
     windows = {layer.window for layer in layers}
     kinds = len(windows) or 1

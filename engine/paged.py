@@ -37,7 +37,7 @@ def reason_against(lm: LanguageModel) -> str | None:
         return f"it takes transformers {OLDEST} or newer, and here is {__version__}"
     if not hasattr(lm.model, "init_continuous_batching"):
         return "this kind of model does not offer it"
-    attention = lm.model.config._attn_implementation
+    attention = lm.info.attention  # its config says another while the manager has it
     if attention not in ("sdpa", "eager"):
         return f"it has no pages for {attention} attention"
     try:

@@ -34,7 +34,7 @@ class Point(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What one row needs at most, and what is free for all of them, in bytes."""
+    """What one row needs at most of the KV cache, and what is free for all of them, in bytes."""
 
     bytes_per_row: int
     free_bytes: int

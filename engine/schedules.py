@@ -26,7 +26,7 @@ stretches, and costs no more to compute for 2,048 tokens than for two.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -157,8 +157,7 @@ def static(
 
 def serial(jobs: Sequence[Job]) -> Schedule:
     """One request after another."""
-    alone = static(jobs, batch_size=1)
-    return Schedule(**vars(alone) | {"name": "serial"})
+    return replace(static(jobs, batch_size=1), name="serial")
 
 
 def continuous(jobs: Sequence[Job], *, slots: int, order: Order = "as given") -> Schedule:

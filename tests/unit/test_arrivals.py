@@ -52,7 +52,7 @@ def test_a_full_batch_leaves_at_once_and_the_next_when_it_is_over():
 
 def test_a_window_sends_off_a_batch_that_is_short_of_rows():
     served = static(load((1, 5, 1), (8, 5, 1), (90, 5, 1)), ROUND, batch_size=2, window=5)
-    assert served.given.tolist() == [6, 16, 90]
+    assert served.given.tolist() == [6, 16, 95]
 
 
 def test_without_a_window_a_batch_waits_until_it_is_full_or_all_have_come():
@@ -258,7 +258,9 @@ def test_lengths_are_drawn_together_and_seeded():
     assert all((a == b).all() for a, b in zip(asked, again, strict=True))
 
 
-@pytest.mark.parametrize("text", ["0\n0.5\n\n 2 \n", "[0, 0.5, 2.0]", "\n[0,\n0.5, 2]"])
+@pytest.mark.parametrize(
+    "text", ["0\n0.5\n\n 2 \n", "[0, 0.5, 2.0]", "\n[0,\n0.5, 2]", "\ufeff0\n0.5\n2"]
+)
 def test_times_are_read_from_lines_or_json(text):
     assert read_times(text).tolist() == [0.0, 0.5, 2.0]
 
@@ -275,6 +277,7 @@ def test_times_are_read_from_lines_or_json(text):
         ("1\nnan", "Arrival 2 must be from 0 to 1e+09 s."),
         ("-1", "Arrival 1 must be from 0 to 1e+09 s."),
         ("[0, Infinity]", "Arrival 2 must be from 0 to 1e+09 s."),
+        ("[1" + "0" * 5000 + "]", "begin like a JSON list, but are none."),
         ("[1" + "0" * 400 + "]", "An arrival time is larger than 1e+09 s."),
     ],
 )

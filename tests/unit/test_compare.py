@@ -11,12 +11,14 @@ from engine import comparison, paged
 from engine.compare import WARMUP_TOKENS, compare
 from engine.comparing import compare_frames, compare_gpu_seconds
 from engine.comparison import ENGINES, Comparison, same_ids, table
+from engine.continuous import ContinuousEngine
 from engine.errors import RequestError
-from engine.host import Host
+from engine.host import Host, _to_the_end
 from engine.live import Refused, Waiting
 from engine.metrics import measure
 from engine.requests import Limits, make_requests
 from engine.shelf import ModelShelf
+from engine.static import StaticBatchEngine
 from engine.turns import turns_on
 from tests.families import ends_often
 from tests.tiny import scripted_lm, tiny_lm
@@ -276,3 +278,32 @@ def test_the_shell_says_why_an_engine_did_not_run(shell):  # noqa: F811
     status, out, _ = shell("compare", "--prompt", "hello", "--max-new-tokens", 4)
     assert status == 0
     assert "continuous: scripted can't be run by transformers' continuous batching" in out
+
+
+def test_what_was_cut_off_is_a_record_that_loads(caplog):
+    """A lent GPU can be taken away in the middle of a run."""
+    with closing(compare(tiny_lm(), asked(), batch_size=2)) as stream:
+        for _ in range(70):  # into the static run
+            next(stream)
+        shown = stream.record()
+
+    def taken_away():
+        yield shown
+        raise RuntimeError("GPU task aborted")
+
+    *_, last = _to_the_end(taken_away(), Comparison, "comparison 1")
+    assert last.under_way is None
+    assert [run.status for run in last.runs] == ["done", "error"]
+    assert last.error == "The comparison was cut off: GPU task aborted."
+    assert comparison.loads(comparison.dumps(last)) == last
+
+
+def test_while_the_manager_has_the_attention_others_are_told_the_models_own():
+    lm = tiny_lm()
+    lm.model.set_attn_implementation("eager")
+    with closing(ContinuousEngine(lm).stream(asked())) as stream:
+        next(stream)
+        assert lm.model.config._attn_implementation != "eager"
+        assert paged.reason_against(lm) is None
+        told = StaticBatchEngine(lm).forecast(asked()).working_bytes
+    assert told == StaticBatchEngine(lm).forecast(asked()).working_bytes

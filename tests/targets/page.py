@@ -16,6 +16,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from engine import runfile
 from engine.errors import RequestError
 from tests.mutants import anything, broken_bytes, broken_json, partly_wrong
+from tests.targets import comparisons
 from tests.targets.files import prompt_files
 from tests.targets.orders import arguments, links, typed
 from tests.targets.runs import engine_runs
@@ -50,11 +51,15 @@ def questions() -> SearchStrategy[tuple[str, Any]]:
         st.tuples(st.just("choose"), st.tuples(anything)),
         st.tuples(st.just("load"), st.tuples(anything)),
         st.tuples(st.just("forecast"), arguments().map(typed)),
+        st.tuples(st.just("press_compare"), arguments().map(typed)),
+        st.tuples(st.just("press_measure"), st.tuples()),
+        st.tuples(st.just("compare"), arguments().map(lambda values: list(values.values())[:5])),
     )
     return st.one_of(
         events,
         events,
         miscounted(events),
+        comparisons.questions(),
         st.tuples(st.just("open_run"), record.map(lambda text: {"record": text}) | anything),
         st.tuples(st.just("export_run"), partly_wrong(export) | anything),
         st.tuples(st.just("open_link"), links().map(lambda text: {"link": text}) | anything),

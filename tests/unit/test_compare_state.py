@@ -1,8 +1,10 @@
 """Comparison -> the value of the "Compare" tab, and what the tab asks the server for."""
 
 import csv
+import html
 import io
 import json
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from itertools import pairwise
@@ -320,11 +322,59 @@ def test_b8_a_reason_that_begins_like_a_formula_is_none_in_the_csv():
     assert len(line) == len(next(csv.reader(io.StringIO(found["text"]))))
 
 
+def test_the_trace_has_a_process_per_lane_whose_slots_hold_one_request_at_a_time():
+    found = exported("trace")
+    assert found["name"].endswith("-compare.trace.json")
+    events = json.loads(found["text"])["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert [name.partition(":")[0] for name in names] == [
+        "Serial, measured",
+        "Static, measured",
+        "Continuous, measured",
+        "Static, computed",
+        "Shrinking, computed",
+        "Continuous, computed",
+    ]
+    tracks = {}
+    for event in events:
+        if event["ph"] == "X":
+            tracks.setdefault((event["pid"], event["tid"]), []).append(event)
+    assert len(tracks) == 1 + 2 + 2 + 2 + 2 + 2
+    for spans in tracks.values():
+        assert all(type(span[key]) is int for span in spans for key in ("ts", "dur"))
+        ends = [span["ts"] + span["dur"] for span in spans]
+        assert all(end <= span["ts"] for end, span in zip(ends, spans[1:], strict=False))
+    static = [span for (process, _), spans in tracks.items() if process == 2 for span in spans]
+    assert max(span["ts"] + span["dur"] for span in static) == 35_000_000
+    idle = sum(span["dur"] for span in static if span["cat"] == "idle")
+    assert idle == 13_000_000  # 5 and 8 steps of a second
+
+
+def test_the_page_of_its_own_has_everything_and_neither_a_script_nor_a_request():
+    found = exported("html", slots=4)
+    assert (found["type"], found["name"][-5:]) == ("text/html", ".html")
+    text = found["text"]
+    assert "default-src 'none'" in text
+    assert not re.search(r"<script|src=|href=|url\(", text)
+    assert text.count("<tr>") == 1 + 6
+    assert text.count('<th scope="row">') == 6
+    assert "Same ids in all three." in text
+    assert "Continuous, computed" in text
+    assert exported("html", theme="dark")["text"] != exported("html")["text"]
+
+
+def test_b8_a_hostile_sentence_is_text_in_the_page_of_its_own():
+    hostile = replace(with_reason("continuous", MARKUP), status="error", error=MARKUP)
+    text = exported("html", comparison=hostile)["text"]
+    assert "<img" not in text
+    assert html.escape(MARKUP) in text
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"format": "png"}, "The format must be one of svg, csv, json."),
-        ({"format": ["svg"]}, "The format must be one of svg, csv, json."),
+        ({"format": "png"}, "The format must be one of svg, html, csv, json, trace."),
+        ({"format": ["svg"]}, "The format must be one of svg, html, csv, json, trace."),
         ({"theme": "red"}, "The theme must be light or dark."),
         ({"record": 7}, "Not a saved comparison: it is not text."),
     ],

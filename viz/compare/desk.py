@@ -13,10 +13,12 @@ from engine.comparison import Comparison
 from engine.errors import RecordError, RequestError
 from viz.compare.arriving import arriving
 from viz.compare.computed import basis_of, computed, read_basis, read_settings
+from viz.compare.paper import comparison_html
 from viz.compare.planning import planned
 from viz.compare.slide import compare_svg
 from viz.compare.state import shown_state
 from viz.compare.table import comparison_csv
+from viz.compare.trace import comparison_trace
 from viz.export import PNG_SUFFIXES, file_name
 from viz.recorded import FOLDER
 from viz.slide.sheet import HEIGHT, WIDTH
@@ -48,12 +50,28 @@ EXPORTS = (
         "scale": 2,
     },
     {"label": "Vector picture", "note": "SVG", "format": "svg"},
+    {"label": "Page of its own", "note": "HTML", "format": "html"},
     {"label": "Table", "note": "CSV", "format": "csv"},
+    {"label": "Trace for Perfetto", "note": "JSON", "format": "trace"},
     {"label": "The comparison, to open here again", "note": "JSON", "format": "json"},
 )
 """What can be taken away; a PNG is drawn by the browser from the SVG."""
 
-MEDIA_TYPES = {"svg": "image/svg+xml", "csv": "text/csv", "json": "application/json"}
+TYPES = {
+    "svg": (".svg", "image/svg+xml"),
+    "html": (".html", "text/html"),
+    "csv": (".csv", "text/csv"),
+    "json": (".json", "application/json"),
+    "trace": (".trace.json", "application/json"),
+}
+"""By format, the end of a file's name and its media type."""
+
+DRAWN = {
+    "svg": lambda shown, theme: compare_svg(shown, theme=theme),
+    "html": lambda shown, theme: comparison_html(shown, theme=theme),
+    "trace": lambda shown, _: comparison_trace(shown),
+}
+"""Formats that are made of what the tab shows."""
 
 
 @answering
@@ -95,8 +113,8 @@ def export_comparison(question: Question) -> Answer:
     recorded = question.get("recorded") is True
     found = recorded_record() if recorded else finished(question.get("record"))
     format, theme = question.get("format"), question.get("theme")
-    if not isinstance(format, str) or format not in MEDIA_TYPES:
-        raise RequestError(f"The format must be one of {', '.join(MEDIA_TYPES)}.")
+    if not isinstance(format, str) or format not in TYPES:
+        raise RequestError(f"The format must be one of {', '.join(TYPES)}.")
     if not isinstance(theme, str) or theme not in THEMES:
         raise RequestError(f"The theme must be {' or '.join(THEMES)}.")
     if not found.runs:
@@ -115,9 +133,9 @@ def export_comparison(question: Question) -> Answer:
         shown = shown_state(found, key="", recorded=recorded)
         if basis:
             shown["computed"] = computed(basis, **settings)
-        text = compare_svg(shown, theme=theme)
-    name = file_name(found.runs[0], f"-compare.{format}")
-    return {"name": name, "type": MEDIA_TYPES[format], "text": text}
+        text = DRAWN[format](shown, theme)
+    suffix, media_type = TYPES[format]
+    return {"name": file_name(found.runs[0], f"-compare{suffix}"), "type": media_type, "text": text}
 
 
 def finished(record: object) -> Comparison:

@@ -26,6 +26,7 @@ import torch
 
 from app import build_demo
 from engine import StaticBatchEngine, load_model
+from engine.active import ActiveBatch
 from engine.models import LanguageModel
 from engine.requests import make_requests
 from engine.shelf import ModelShelf
@@ -204,15 +205,15 @@ def serve(*, default: bool) -> None:
 
 
 def obey(lm: LanguageModel) -> list[int]:
-    """Make the model do what a prompt says: "raise at k" (a forward of its batch) or "slowly" ->
+    """Make batches do what a prompt says: "raise at k" (a forward of its batch) or "slowly" ->
     [forwards so far]."""
     forwards, raises_in, seconds = [0], [0], [0.0]
+    step = ActiveBatch.step
 
-    def before_forward(_: object, args: tuple, kwargs: dict[str, Any]) -> None:
-        ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
+    def obedient(rows: ActiveBatch) -> None:
         forwards[0] += 1
-        if ids.shape[1] > 1:
-            text = " ".join(lm.tokenizer.batch_decode(ids))
+        if rows.forwards == 0:
+            text = " ".join(lm.tokenizer.batch_decode(rows.batch.prompt_ids))
             told = re.search(r"raise at (\d+)", text)
             raises_in[0] = int(told[1]) if told else 0
             seconds[0] = 0.01 if "slowly" in text else 0.0
@@ -220,8 +221,9 @@ def obey(lm: LanguageModel) -> list[int]:
         raises_in[0] -= 1
         if raises_in[0] == 0:
             raise RuntimeError("odd weather")
+        step(rows)
 
-    lm.model.register_forward_pre_hook(before_forward, with_kwargs=True)
+    ActiveBatch.step = obedient
     return forwards
 
 

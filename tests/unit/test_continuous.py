@@ -194,14 +194,11 @@ def test_a_model_that_is_none_of_transformers_is_refused():
         ContinuousEngine(scripted_lm([[1]]))
 
 
-def test_other_attention_is_refused(lm):
-    before = lm.model.config._attn_implementation
+def test_other_attention_is_refused():
+    lm = tiny_lm()
     lm.model.config._attn_implementation = "flex_attention"
-    try:
-        with pytest.raises(RequestError, match="no pages for flex_attention attention"):
-            ContinuousEngine(lm)
-    finally:
-        lm.model.config._attn_implementation = before
+    with pytest.raises(RequestError, match="no pages for flex_attention attention"):
+        ContinuousEngine(lm)
 
 
 def test_what_does_not_fit_the_memory_is_refused_before_a_forward(lm, monkeypatch):

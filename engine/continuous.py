@@ -8,7 +8,6 @@ for step in engine.stream(make_requests(["Hello", "What is a slot?"])):
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
@@ -47,17 +46,9 @@ class ContinuousEngine(StaticBatchEngine):
             raise RequestError(_refusal(lm, reason))
         super().__init__(lm, batch_size=batch_size, chat_template=chat_template)
 
-    def stream(
-        self,
-        requests: Sequence[Request],
-        *,
-        stop: Flag | None = None,
-        seconds: float | None = None,
-    ) -> ContinuousStream:
-        """As that of the static engine; a Step is one token of one request."""
-        return ContinuousStream(
-            self.lm, requests, self.settings, stop or threading.Event(), seconds
-        )
+    @property
+    def _under_way(self) -> type[ContinuousStream]:
+        return ContinuousStream
 
     def forecast(self, requests: Sequence[Request]) -> Forecast:
         batches = plan(self.lm, requests, _one_by_one(self.settings))

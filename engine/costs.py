@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.errors import RequestError
-from engine.lanes import Lane, LaneFigures, spans_of, spread
-from engine.metrics import percentile
+from engine.lanes import Lane, LaneFigures, spans_of
+from engine.metrics import percentile, spread
 from engine.run import ModelInfo, Run
 from engine.schedules import Schedule, Stretch
 from engine.sweep import Sweep
@@ -185,8 +185,8 @@ def priced(schedule: Schedule, costs: CostModel) -> Lane:
             forwards=schedule.steps,
             generated_tokens=schedule.generated,
             output_tokens_per_second=schedule.generated / wall if wall > 0 else None,
-            first_token=spread(at[stay.start + 1] for stay in schedule.stays),
-            latency=spread(at[stay.end] for stay in schedule.stays),
+            first_token=spread(sorted(at[stay.start + 1] for stay in schedule.stays)),
+            latency=spread(sorted(at[stay.end] for stay in schedule.stays)),
             padding=schedule.padding,
             idle=schedule.idle,
             peak_kv_bytes=None if held is None else held * schedule.peak_columns,

@@ -66,18 +66,7 @@ class Host:
         the visitor.
         """
 
-        def begin(lm: LanguageModel, order: Order, stop: Flag) -> Generator:
-            return frames(
-                lm,
-                order.requests,
-                stop,
-                batch_size=order.batch_size,
-                padding_side=order.padding_side,
-                chat_template=order.chat_template,
-                seconds=self.limits.run_seconds,
-            )
-
-        return self._visit(visitor, Run, lambda: make_order(self.limits, **asked), begin)
+        return self._visit_with_order(visitor, Run, asked, frames)
 
     def compare(self, visitor: str, **asked: Any) -> Iterator[str | Waiting | Comparison | None]:
         """Run what a visitor asks for by each engine, the arguments of `make_order`: what is being
@@ -86,8 +75,17 @@ class Host:
         It ends as `run` does, and counts as the visitor's one run.
         """
 
+        return self._visit_with_order(visitor, Comparison, asked, compare_frames)
+
+    def _visit_with_order(
+        self,
+        visitor: str,
+        kind: type[Record],
+        asked: dict[str, Any],
+        shown: Callable[..., Generator],
+    ) -> Iterator[Any]:
         def begin(lm: LanguageModel, order: Order, stop: Flag) -> Generator:
-            return compare_frames(
+            return shown(
                 lm,
                 order.requests,
                 stop,
@@ -97,7 +95,7 @@ class Host:
                 seconds=self.limits.run_seconds,
             )
 
-        return self._visit(visitor, Comparison, lambda: make_order(self.limits, **asked), begin)
+        return self._visit(visitor, kind, lambda: make_order(self.limits, **asked), begin)
 
     def sweep(
         self, visitor: str, **asked: Any

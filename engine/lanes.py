@@ -6,13 +6,13 @@ token, so that a lane of 64 requests x 2,048 tokens is a few hundred spans.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from engine.metrics import Spread, Waste, columns_by_batch, idle_waste, padding_waste, percentile
+from engine.metrics import Spread, Waste, columns_by_batch, idle_waste, padding_waste, spread
 from engine.run import Batch, Run, Step
 
 SpanState = Literal["prefill", "active", "idle"]
@@ -99,8 +99,10 @@ def lane_of(run: Run) -> Lane:
             forwards=len({step.started for step in run.steps} if continuous else run.steps),
             generated_tokens=tokens,
             output_tokens_per_second=tokens / wall if wall > 0 else None,
-            first_token=spread(stay.first.finished for stay in stays for _ in stay.rows),
-            latency=spread(row.last.finished for stay in stays for row in stay.rows if row.ended),
+            first_token=spread(sorted(stay.first.finished for stay in stays for _ in stay.rows)),
+            latency=spread(
+                sorted(row.last.finished for stay in stays for row in stay.rows if row.ended)
+            ),
             padding=padding_waste(stay.batch.prompt_lengths for stay in stays),
             idle=idle_waste(generated),
             peak_kv_bytes=_peak(run.steps, continuous=continuous),
@@ -113,15 +115,6 @@ def speed_up(lane: Lane, serial: Lane) -> float | None:
     """How many times as fast as one request after another: wall time over wall time."""
     wall = lane.figures.wall_seconds
     return serial.figures.wall_seconds / wall if wall > 0 else None
-
-
-def spread(values: Iterable[float]) -> Spread:
-    """Nearest-rank percentiles of the values and the largest."""
-    ordered = sorted(values)
-    if not ordered:
-        return Spread()
-    ranks = [percentile(ordered, percent) for percent in (50, 90, 99)]
-    return Spread(len(ordered), *ranks, ordered[-1])
 
 
 def spans_of(slot: int, request: int, moments: tuple[float, float, float, float]) -> Iterator[Span]:

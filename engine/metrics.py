@@ -268,7 +268,7 @@ class Meter:
         self._waited = _and_so_many(self._waited, len(lengths), batch.started)
         self._ttft = _and_so_many(self._ttft, len(lengths), first_token_at - batch.started)
         self._first_tokens = _FirstTokens(
-            _mean(self._waited), _mean(self._ttft), _spread(self._waited), _spread(self._ttft)
+            _mean(self._waited), _mean(self._ttft), spread(self._waited), spread(self._ttft)
         )
         self._tokens["prompt"] += sum(lengths)
         wasted, slots = padding_waste([lengths])
@@ -309,8 +309,8 @@ class Meter:
             mean_tpot=_mean(paces),
             waited=first_tokens.waited,
             ttft=first_tokens.ttft,
-            tpot=_spread(paces),
-            decode_steps=_spread(self._decode_steps),
+            tpot=spread(paces),
+            decode_steps=spread(self._decode_steps),
             padding=self._padding,
             # As `idle_waste`: every forward is a column, and column 1 alone was not decoded.
             idle=Waste(self._slots - generated, self._slots) if tokens["decode"] else Waste(0, 0),
@@ -415,7 +415,8 @@ def _nearest_rank(ordered: Sequence[float], percent: int) -> float | None:
     return ordered[-(-percent * len(ordered) // 100) - 1] if ordered else None
 
 
-def _spread(ordered: Sequence[float]) -> Spread:
+def spread(ordered: Sequence[float]) -> Spread:
+    """Nearest-rank percentiles of values in order, and the largest."""
     if not ordered:
         return Spread()
     ranks = [_nearest_rank(ordered, percent) for percent in (50, 90, 99)]

@@ -87,7 +87,12 @@ class StaticBatchEngine:
         as an error, that it has had the device for `seconds`. Raises RequestError before any
         forward if a request can't be run.
         """
-        return RunStream(self.lm, requests, self.settings, stop or threading.Event(), seconds)
+        stop = stop or threading.Event()
+        return self._under_way(self.lm, requests, self.settings, stop, seconds)
+
+    @property
+    def _under_way(self) -> type[RunStream]:
+        return RunStream
 
     def forecast(self, requests: Sequence[Request]) -> Forecast:
         """What a run of these requests will need of the device's memory, and what is free now.

@@ -126,6 +126,18 @@ class Visitor:
                 if line.startswith("data: ")
             )
 
+    def values(self) -> Iterator[Any]:
+        """The first output's value after each update of the only event."""
+        outputs: list[Any] = []
+        with self.messages() as messages:
+            for message, _ in messages:
+                if message["msg"] == "process_generating":
+                    outputs = apply_update(outputs, message["output"]["data"])
+                    yield outputs[0]
+                elif message["msg"] == "process_completed":
+                    assert message["success"], message
+                    return
+
     def frames(self) -> Iterator[Frame]:
         """The values of the outputs after each update, until a run is over."""
         outputs: dict[str, list[Any]] = {}

@@ -11,7 +11,7 @@ from engine import comparison as comparisons
 from engine.presets import MIXED
 from engine.requests import Limits
 from engine.turns import turns_on
-from tests.serving import DEFAULTS, Visitor, apply_update, rows_of, served, wait_for
+from tests.serving import DEFAULTS, Visitor, rows_of, served, wait_for
 from tests.tiny import scripted_lm, tiny_lm, token_ids
 
 HELLO = token_ids("hello brave new world")
@@ -33,25 +33,12 @@ def compare(visitor, prompts, model="scripted", *, source="form", **settings):
     visitor.http.post("/gradio_api/queue/join", json=body).raise_for_status()
 
 
-def values(visitor):
-    """The tab's value after each update."""
-    outputs = []
-    with visitor.messages() as messages:
-        for message, _ in messages:
-            if message["msg"] == "process_generating":
-                outputs = apply_update(outputs, message["output"]["data"])
-                yield outputs[0]
-            elif message["msg"] == "process_completed":
-                assert message["success"], message
-                return
-
-
 def test_three_lanes_fill_in_one_after_another_and_give_the_same_ids():
     lm = tiny_lm()
     with served(lm) as url:
         visitor = Visitor(url)
         compare(visitor, rows_of(PROMPTS, BUDGETS), lm.name, ignore_eos=True)
-        seen = list(values(visitor))
+        seen = list(visitor.values())
     last = seen[-1]
     assert (last["busy"], last["shown"]["status"]) == (False, "done")
     comparison = comparisons.loads(last["shown"]["record"])
@@ -70,7 +57,7 @@ def test_the_lanes_stream_in_while_they_are_measured(lm):
     with served(lm) as url:
         visitor = Visitor(url)
         compare(visitor, rows_of(PROMPTS, BUDGETS))
-        seen = list(values(visitor))
+        seen = list(visitor.values())
     shown = [value["shown"] for value in seen if value["shown"]]
     assert {state["key"] for state in shown} == {shown[0]["key"]}
     assert {value["busy"] for value in seen[:-1]} == {True}
@@ -87,7 +74,7 @@ def test_where_a_model_cant_be_run_continuously_the_lane_says_why(lm):
     with served(lm) as url:
         visitor = Visitor(url)
         compare(visitor, rows_of(PROMPTS, BUDGETS))
-        *_, last = values(visitor)
+        *_, last = visitor.values()
     assert last["shown"]["status"] == "done"
     assert "scripted" in last["shown"]["lanes"][2]["note"]
     assert last["shown"]["remark"].startswith("Same ids in both. ")
@@ -97,7 +84,7 @@ def test_the_example_needs_nothing_of_the_form(lm):
     with served(lm, limits=Limits(new_tokens=6)) as url:
         visitor = Visitor(url)
         compare(visitor, None, source="example")
-        *_, last = values(visitor)
+        *_, last = visitor.values()
     comparison = comparisons.loads(last["shown"]["record"])
     assert tuple(request.prompt for request in comparison.runs[0].requests) == MIXED.prompts
     assert max(request.max_new_tokens for request in comparison.runs[0].requests) == 6
@@ -122,7 +109,7 @@ def test_what_is_wrong_is_one_plain_sentence_and_leaves_the_lanes(lm, prompts, s
     with served(lm) as url:
         visitor = Visitor(url)
         compare(visitor, prompts, **settings)
-        *_, last = values(visitor)
+        *_, last = visitor.values()
     assert last["notice"] == {"text": sentence, "kind": "error"}
     assert (last["busy"], last["shown"]) == (False, None)
     assert lm.model.calls == []
@@ -132,7 +119,7 @@ def test_without_a_batch_size_all_requests_have_a_slot(lm):
     with served(lm) as url:
         visitor = Visitor(url)
         compare(visitor, rows_of(PROMPTS, BUDGETS), batch_size=None)
-        *_, last = values(visitor)
+        *_, last = visitor.values()
     assert last["shown"]["lanes"][1]["slots"] == 4
 
 
@@ -140,7 +127,7 @@ def test_stop_ends_it_and_keeps_what_was_measured(lm):
     with served(lm) as url:
         visitor = Visitor(url)
         compare(visitor, rows_of(["a", "b"], 60))
-        for value in values(visitor):
+        for value in visitor.values():
             if value["shown"] and value["shown"]["lanes"][1]["spans"]:
                 visitor.call("halt_compare").raise_for_status()
         assert not len(turns_on("cpu"))
@@ -186,7 +173,7 @@ def test_the_runs_stand_in_line_and_the_page_says_so(lm):
         visitor = Visitor(url)
         compare(visitor, rows_of(["a"], 4))
         said = []
-        for value in values(visitor):
+        for value in visitor.values():
             said.append(value["notice"]["text"])
             if said[-1].startswith("Waiting: 1 run before yours"):
                 other.leave()
@@ -199,7 +186,7 @@ def test_the_hosts_time_holds_for_the_whole_comparison_and_the_log_has_one_line(
     with served(lm, limits=Limits(run_seconds=1)) as url:
         visitor = Visitor(url)
         compare(visitor, rows_of(["secret"], 200))
-        *_, last = values(visitor)
+        *_, last = visitor.values()
     assert (last["shown"]["status"], last["busy"]) == ("error", False)
     assert "longer than this host allows" in last["shown"]["remark"]
     [line] = [line for line in caplog.messages if "comparison" in line]

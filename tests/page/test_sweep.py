@@ -13,7 +13,7 @@ from engine.requests import Limits
 from engine.sweep import Rates
 from engine.turns import turns_on
 from tests.page.test_zero_gpu import MODEL, Space
-from tests.serving import Visitor, apply_update, rows_of, served, wait_for
+from tests.serving import Visitor, rows_of, served, wait_for
 from tests.tiny import scripted_lm, token_ids
 
 ORDER = {"batch_sizes": [1, 2], "prompt": "hello", "max_new_tokens": 4, "runs": 2, "model": None}
@@ -37,24 +37,11 @@ def measure(visitor, **changes):
     visitor.http.post("/gradio_api/queue/join", json=body).raise_for_status()
 
 
-def values(visitor):
-    """The tab's value after each update."""
-    outputs = []
-    with visitor.messages() as messages:
-        for message, _ in messages:
-            if message["msg"] == "process_generating":
-                outputs = apply_update(outputs, message["output"]["data"])
-                yield outputs[0]
-            elif message["msg"] == "process_completed":
-                assert message["success"], message
-                return
-
-
 def test_the_charts_fill_in_and_the_last_value_is_a_saved_sweep(lm):
     with served(lm) as url:
         visitor = Visitor(url)
         measure(visitor)
-        seen = list(values(visitor))
+        seen = list(visitor.values())
     shown = [value["shown"] for value in seen if value["shown"]]
     assert {state["key"] for state in shown} == {shown[0]["key"]}
     assert [len(state["points"]) for state in shown] == sorted(
@@ -99,7 +86,7 @@ def test_what_is_wrong_is_one_plain_sentence_and_leaves_the_charts(lm, changes, 
     with served(lm) as url:
         visitor = Visitor(url)
         measure(visitor, **changes)
-        last = list(values(visitor))[-1]
+        last = list(visitor.values())[-1]
     assert last["notice"] == {"text": sentence, "kind": "error"}
     assert (last["busy"], last["shown"]) == (False, None)
     assert lm.model.calls == []
@@ -109,7 +96,7 @@ def test_stop_ends_it_and_keeps_what_was_measured(lm):
     with served(lm) as url:
         visitor = Visitor(url)
         measure(visitor, batch_sizes=[1, 2, 4, 8])
-        for value in values(visitor):
+        for value in visitor.values():
             if value["shown"] and len(value["shown"]["points"]) == 1:
                 visitor.call("halt_sweep").raise_for_status()
         assert not len(turns_on("cpu"))
@@ -164,7 +151,7 @@ def test_the_runs_stand_in_line_and_the_page_says_so(lm):
         visitor = Visitor(url)
         measure(visitor)
         said = []
-        for value in values(visitor):
+        for value in visitor.values():
             said.append(value["notice"]["text"])
             if said[-1].startswith("Waiting: 1 run before yours"):
                 other.leave()
@@ -177,7 +164,7 @@ def test_the_hosts_time_holds_for_the_whole_sweep_and_what_was_measured_stays(lm
     with served(lm, limits=Limits(run_seconds=1)) as url:
         visitor = Visitor(url)
         measure(visitor, batch_sizes=[1, 2, 4, 8, 16], max_new_tokens=8)
-        last = list(values(visitor))[-1]
+        last = list(visitor.values())[-1]
     reason = "The sweep took longer than this host allows: 1 s."
     assert (last["shown"]["status"], last["busy"]) == ("error", False)
     assert last["shown"]["remark"].startswith(reason)
@@ -218,7 +205,7 @@ def test_a_sweep_on_zero_gpu_streams_out_of_one_fork(tmp_path):
     try:
         visitor = Visitor(space.url)
         measure(visitor, model=MODEL)
-        seen = list(values(visitor))
+        seen = list(visitor.values())
         wait_for(space.worker_is_gone)
         assert seen[-1]["shown"]["heading"] == "Done: 2 batch sizes"
         assert "Batch size 2: run 1 of 2" in [
@@ -226,7 +213,7 @@ def test_a_sweep_on_zero_gpu_streams_out_of_one_fork(tmp_path):
         ]
         assert (space.count("start"), space.count("forward")) == (1, 2 * 3 * 4)
         measure(visitor, model=MODEL, max_new_tokens=90)
-        for value in values(visitor):
+        for value in visitor.values():
             if value["shown"] and value["shown"]["heading"].startswith("Batch size 1: run 1"):
                 visitor.call("halt_sweep").raise_for_status()
         assert value["shown"]["status"] == "stopped"

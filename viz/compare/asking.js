@@ -1,10 +1,5 @@
 // Questions to the server. While one is under way, only the newest of the next ones waits.
 
-// What the server answers. Gradio answers with nothing where the server failed or is gone.
-async function answer(question) {
-  return (await question) ?? { error: "The server did not answer." };
-}
-
 function newestOnly(send, take) {
   let busy = false;
   let waiting = null;

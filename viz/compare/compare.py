@@ -23,7 +23,17 @@ from viz.compare.state import compare_value
 
 FOLDER = Path(__file__).parent
 CSS = FOLDER / "compare.css"
-SCRIPTS = ("asking", "lanes", "detail", "form", "settings", "planner", "arrivals", "files")
+SCRIPTS = (
+    "../filing",
+    "asking",
+    "lanes",
+    "detail",
+    "form",
+    "settings",
+    "planner",
+    "arrivals",
+    "files",
+)
 
 
 class CompareTab(DataComponent):

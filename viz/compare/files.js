@@ -29,29 +29,9 @@ async function exportAs({ format, scale, suffix }) {
   return download(blob, found.name);
 }
 
-// The slide as this browser draws it: no other is needed.
-async function rasterise(svg, scale) {
-  const image = new Image();
-  const url = URL.createObjectURL(svg);
-  image.src = url;
-  await image.decode();
-  const [width, height] = [scale * image.naturalWidth, scale * image.naturalHeight];
-  const canvas = Object.assign(make("canvas"), { width, height });
-  canvas.getContext("2d").drawImage(image, 0, 0, width, height);
-  URL.revokeObjectURL(url);
-  return new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
-}
-
 function download(blob, name) {
-  const link = Object.assign(make("a"), { href: URL.createObjectURL(blob), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  saveAs(blob, name);
   setText(find("compare-said"), `${name} was saved.`);
-}
-
-function closeMenu() {
-  exportMenu.open = false;
-  exportMenu.querySelector("summary").focus();
 }
 
 function drawFiles() {
@@ -59,37 +39,9 @@ function drawFiles() {
   if (exportMenu.inert) exportMenu.open = false;
 }
 
-exportMenu.querySelector("ul").replaceChildren(
-  ...props.exports.map(({ label, note, ...what }) => {
-    const button = Object.assign(make("button", "", label), { type: "button" });
-    button.append(make("span", "bs-compare-menu-note", note));
-    button.addEventListener("click", () => {
-      closeMenu();
-      exportAs(what);
-    });
-    const item = make("li");
-    item.append(button);
-    return item;
-  }),
+fillMenu(
+  exportMenu,
+  props.exports.map(({ label, note, ...what }) => ({ label, note, act: () => exportAs(what) })),
 );
-exportMenu.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || !exportMenu.open) return;
-  event.preventDefault();
-  closeMenu();
-});
-onDocument("pointerdown", (event) => {
-  if (!exportMenu.contains(event.target)) exportMenu.open = false;
-});
 find("compare-open").addEventListener("click", () => fileInput.click());
-fileInput.addEventListener("change", () => {
-  openFile(fileInput.files[0]);
-  fileInput.value = "";
-});
-onDocument("dragover", (event) => {
-  if (event.dataTransfer?.types.includes("Files") && compare.checkVisibility()) event.preventDefault();
-});
-onDocument("drop", (event) => {
-  if (!event.dataTransfer?.files.length || !compare.checkVisibility()) return;
-  event.preventDefault(); // or the browser would leave the page for the file
-  openFile(event.dataTransfer.files[0]);
-});
+takesFiles(fileInput, compare, openFile);

@@ -12,11 +12,6 @@ function say(text) {
   setText(find("summary"), text);
 }
 
-// What the server answers. Gradio answers with nothing where the server failed or is gone.
-async function answer(question) {
-  return (await question) ?? { error: "The server did not answer." };
-}
-
 async function openWith(question) {
   asked = question;
   const { state, error } = await answer(question);
@@ -74,52 +69,9 @@ async function exportAs({ format, scale, suffix }) {
   return download(blob, name);
 }
 
-// The slide as this browser draws it: no other is needed.
-async function rasterise(svg, scale) {
-  const image = new Image();
-  const url = URL.createObjectURL(svg);
-  image.src = url;
-  await image.decode();
-  const [width, height] = [scale * image.naturalWidth, scale * image.naturalHeight];
-  const canvas = Object.assign(make("canvas"), { width, height });
-  canvas.getContext("2d").drawImage(image, 0, 0, width, height);
-  URL.revokeObjectURL(url);
-  return new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
-}
-
 function download(blob, name) {
-  const link = Object.assign(make("a"), { href: URL.createObjectURL(blob), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  saveAs(blob, name);
   setText(find("said"), `${name} was saved.`);
-}
-
-function fillMenu(menu, entries) {
-  const close = () => {
-    menu.open = false;
-    menu.querySelector("summary").focus();
-  };
-  menu.querySelector("ul").replaceChildren(
-    ...entries.map(({ label, note, act }) => {
-      const button = Object.assign(make("button", "", label), { type: "button" });
-      button.append(make("span", "bs-menu-note", note));
-      button.addEventListener("click", () => {
-        close();
-        act();
-      });
-      const item = make("li");
-      item.append(button);
-      return item;
-    }),
-  );
-  menu.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || !menu.open) return;
-    event.preventDefault();
-    close();
-  });
-  onDocument("pointerdown", (event) => {
-    if (!menu.contains(event.target)) menu.open = false;
-  });
 }
 
 function drawMenus() {

@@ -13,7 +13,7 @@ from viz.sweep.state import sweep_value
 
 FOLDER = Path(__file__).parent
 CSS = FOLDER / "sweep.css"
-SCRIPTS = ("charts", "form", "files")
+SCRIPTS = ("../filing", "charts", "form", "files")
 
 
 class SweepTab(DataComponent):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from engine.comparison import Comparison
@@ -20,6 +19,7 @@ from engine.live import (
     EngineThread,
     Refused,
     Waiting,
+    inside,
     lent_gpu,
 )
 from engine.run import PaddingSide, Request
@@ -74,7 +74,7 @@ def compare_frames(
             stop=stop,
             seconds=seconds,
         )
-        yield from _inside(stream) if ON_ZERO_GPU else _beside(stream)
+        yield from inside(stream) if ON_ZERO_GPU else _beside(stream)
     except BatchscopeError as error:
         yield Refused(str(error))
 
@@ -99,15 +99,3 @@ def _beside(stream: ComparisonStream) -> Iterator[Waiting | Comparison]:
         # Whoever closes a generator may be the loop that serves all visitors, and a forward can
         # take long: it is told to end and not waited for.
         stream.stop()
-
-
-def _inside(stream: ComparisonStream) -> Iterator[Comparison]:
-    """The same, with the forwards between the frames."""
-    with closing(stream):
-        yield stream.record()
-        shown = time.monotonic()
-        for _ in stream:
-            if time.monotonic() - shown >= FRAME_SECONDS:
-                yield stream.record()
-                shown = time.monotonic()
-        yield stream.record()

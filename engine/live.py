@@ -21,6 +21,8 @@ from engine.run import PaddingSide, Request, Run
 from engine.visitors import Flag
 
 if TYPE_CHECKING:
+    from engine.compare import ComparisonStream
+    from engine.comparison import Comparison
     from engine.models import LanguageModel
     from engine.static import RunStream
 
@@ -104,7 +106,7 @@ def frames(
         )
         stream = engine.stream(requests, stop=stop, seconds=seconds)
         yield from _in_line(stream, stop)
-        yield from _inside(stream) if ON_ZERO_GPU else _beside(stream)
+        yield from inside(stream) if ON_ZERO_GPU else _beside(stream)
     except BatchscopeError as error:
         yield Refused(str(error))
 
@@ -177,8 +179,8 @@ class EngineThread:
             self._stepped.set()
 
 
-def _inside(stream: RunStream) -> Iterator[Run]:
-    """The same, with the forwards between the frames."""
+def inside(stream: RunStream | ComparisonStream) -> Iterator[Run | Comparison]:
+    """What is shown of what goes on between the frames."""
     with closing(stream):
         yield stream.record()
         shown = time.monotonic()

@@ -138,7 +138,7 @@ def test_bad_input_keeps_what_was_typed_and_the_next_run_works(url, open_page, s
 def test_e1_stop(url, slow, open_page, stage_of):
     with open_page(url) as page:
         stage = stage_of(page)
-        stage.set_prompts(["long", "short"], [150, 150])
+        stage.set_prompts(["long", "short"], [400, 400])
         stage.run()
         stage.wait("view.batches[0].times.length >= 5")
         page.get_by_role("button", name="Stop", exact=True).click()
@@ -519,7 +519,7 @@ def test_a_run_that_does_not_fit_is_refused_in_red_before_it(
     monkeypatch.setattr(memory, "free_bytes", lambda device: 50_000)
     with open_page(url) as page:
         stage = stage_of(page)
-        stage.set_prompts(["a", "b"], [150, 150])
+        stage.set_prompts(["a", "b"], [400, 400])
         refused = page.locator("#bs-forecast").get_by_role("alert")
         expect(refused).to_contain_text("for 2 rows of up to 400 tokens")
         expect(refused).to_contain_text("and 50.0 kB are free.")

@@ -109,7 +109,8 @@ def test_who_comes_late_waits_for_the_next_batch_and_is_told_how_long():
     assert [client.texts() for client in early + late] == [["abcd"]] * 4
     assert rows_of_batches(here) == [2, 2]
     first, second = here.recent
-    assert max(first.waited) < min(second.waited)
+    lasted = first.run.steps[-1].finished - first.run.steps[0].started
+    assert late[0].call.started >= early[0].call.started + lasted
     assert second.waited == tuple(client.call.waited for client in late)
 
 

@@ -18,7 +18,7 @@ FINISH: dict[End, str] = {"eos": "stop", "stop": "stop", "length": "length"}
 class Answer:
     """What has been told of a call so far: a text, a count of tokens and an end for each row."""
 
-    def __init__(self, requests: Sequence[Request], *, choices: int) -> None:
+    def __init__(self, requests: Sequence[Request], *, choices: int = 1) -> None:
         self.texts = [""] * len(requests)
         self.tokens = [0] * len(requests)
         self.ends: list[End | None] = [None] * len(requests)

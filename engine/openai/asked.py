@@ -6,6 +6,7 @@ vLLM takes beyond OpenAI's is taken by the same names.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -62,7 +63,9 @@ class Asked(Strict):
 
     # They change no answer.
     user: str | None = None
-    metadata: dict[str, str] | None = None
+    metadata: (
+        Annotated[dict[Name, Annotated[str, Field(max_length=512)]], Field(max_length=16)] | None
+    ) = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
 
@@ -140,26 +143,31 @@ class CompletionAsked(Asked):
         return list(self.prompt)
 
 
-class TextPart(Strict):
-    type: Literal["text"]
+class Part(Strict):
     text: str
 
 
-class Message(Strict):
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
-    name: str | None = None
+class TextPart(Part):
+    type: Literal["text"]
 
-    @property
-    def text(self) -> str:
-        if isinstance(self.content, str):
-            return self.content
-        return "".join(part.text for part in self.content)
+
+class Said(Strict):
+    """A message, whose parts are texts."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | Sequence[Part]
 
     def templated(self) -> dict[str, str]:
         """As chat templates know them, which have no developers."""
         role = "system" if self.role == "developer" else self.role
-        return {"role": role, "content": self.text}
+        parts = self.content
+        text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
+        return {"role": role, "content": text}
+
+
+class Message(Said):
+    content: str | list[TextPart]
+    name: str | None = None
 
 
 class TextFormat(Strict):
@@ -187,3 +195,75 @@ class ChatAsked(Asked):
     @property
     def budget(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
+
+
+class InputPart(Part):
+    """A text of a client, or one that was answered before and is given back as it came."""
+
+    type: Literal["input_text", "output_text"]
+    annotations: list[Any] | None = None
+    logprobs: list[Any] | None = None
+
+
+class InputMessage(Said):
+    content: str | list[InputPart]
+    type: Literal["message"] | None = None
+    id: str | None = None
+    status: str | None = None
+    phase: str | None = None
+
+
+class TextConfig(Strict):
+    format: TextFormat | None = None
+    verbosity: str | None = None
+
+
+class ResponseAsked(Asked):
+    neutral: ClassVar[dict[str, tuple[Any, ...]]] = {
+        **{name: values for name, values in Asked.neutral.items() if name != "store"},
+        "n": (1,),
+        "max_tokens": (),
+        "include": ([],),
+        "reasoning": ({},),
+        "tools": ([],),
+        "tool_choice": ("none", "auto"),
+        "parallel_tool_calls": (True, False),
+        "top_logprobs": (0,),
+        "truncation": ("disabled",),
+    }
+
+    input: str | Annotated[list[InputMessage], Field(min_length=1)]
+    instructions: str | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    previous_response_id: Name | None = None
+    background: bool | None = None
+    text: TextConfig | None = None
+    include: list[Any] | None = None
+    reasoning: dict[str, Any] | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    top_logprobs: int | None = None
+    truncation: str | None = None
+
+    @model_validator(mode="after")
+    def _is_either_streamed_or_fetched(self) -> ResponseAsked:
+        if self.background and self.stream:
+            raise PydanticCustomError(
+                "not_supported", "a response in the background is not streamed here"
+            )
+        if self.background and self.store is False:
+            raise PydanticCustomError(
+                "not_supported", "a response in the background must be stored"
+            )
+        return self
+
+    @property
+    def budget(self) -> int | None:
+        return self.max_output_tokens
+
+    def messages(self) -> list[dict[str, str]]:
+        """The input alone, as chat templates know it."""
+        if isinstance(self.input, str):
+            return [{"role": "user", "content": self.input}]
+        return [message.templated() for message in self.input]

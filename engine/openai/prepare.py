@@ -14,6 +14,9 @@ from engine.run import Request
 if TYPE_CHECKING:
     from engine.models import LanguageModel
 
+Templated = dict[str, str]
+"""A message as chat templates take it: its role and content."""
+
 
 def completion_rows(asked: CompletionAsked, lm: LanguageModel, limits: Limits) -> list[Request]:
     """`n` rows for each prompt, one prompt after another."""
@@ -29,27 +32,32 @@ def completion_rows(asked: CompletionAsked, lm: LanguageModel, limits: Limits) -
 
 
 def chat_rows(asked: ChatAsked, lm: LanguageModel, limits: Limits) -> list[Request]:
-    """`n` rows of the conversation in the model's own template. Without a budget the answer may
-    be as long as the host and the context allow."""
-    said = "".join(message.text for message in asked.messages)
+    """`n` rows of the conversation."""
+    messages = [message.templated() for message in asked.messages]
+    return conversation_rows(asked, messages, lm, limits, param="messages")
+
+
+def conversation_rows(
+    asked: Asked, messages: list[Templated], lm: LanguageModel, limits: Limits, *, param: str
+) -> list[Request]:
+    """Rows of a conversation in the model's own template. Without a budget the answer may be as
+    long as the host and the context allow."""
+    said = "".join(message["content"] for message in messages)
     try:
         check_prompt(said, "The conversation", limits)
     except RequestError as error:
-        raise refused(str(error), param="messages") from None
-    ids = templated(asked, lm)
+        raise refused(str(error), param=param) from None
+    ids = templated(messages, lm, param=param)
     room = limits.new_tokens if lm.max_positions is None else lm.max_positions - len(ids)
     budget = asked.budget or max(1, min(limits.new_tokens, room))
-    return _rows(asked, [ids], budget, lm, limits, param="messages")
+    return _rows(asked, [ids], budget, lm, limits, param=param)
 
 
-def templated(asked: ChatAsked, lm: LanguageModel) -> tuple[int, ...]:
+def templated(messages: list[Templated], lm: LanguageModel, *, param: str) -> tuple[int, ...]:
     """The token ids of a conversation; the template brings its own BOS, so the tokenizer adds
     none."""
     if not lm.has_chat_template:
-        raise refused(
-            f"{lm.name} has no chat template: it takes completions only.", param="messages"
-        )
-    messages = [message.templated() for message in asked.messages]
+        raise refused(f"{lm.name} has no chat template: it takes completions only.", param=param)
     try:
         text = lm.tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=False
@@ -57,7 +65,7 @@ def templated(asked: ChatAsked, lm: LanguageModel) -> tuple[int, ...]:
     except Exception as error:  # a template refuses by whatever its language raises
         raise refused(
             f"The model's chat template does not take these messages: {first_line(error)}.",
-            param="messages",
+            param=param,
         ) from None
     return tuple(lm.tokenizer(text, add_special_tokens=False)["input_ids"])
 

@@ -3,16 +3,16 @@
 GET  /models, /models/{model}
 POST /completions               a list of prompts is one batch
 POST /chat/completions          in the model's own chat template
+POST /responses                 the same, and kept: GET, POST .../cancel, DELETE
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -20,21 +20,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from engine.collecting import Call, Collector, News, Over
 from engine.errors import BatchscopeError, ModelError
 from engine.openai.answers import Answer, ChatShape, CompletionShape, Shape, Writer
-from engine.openai.asked import Asked, ChatAsked, CompletionAsked
+from engine.openai.asked import Asked, ChatAsked, CompletionAsked, ResponseAsked
 from engine.openai.door import Door
 from engine.openai.inbox import Inbox
 from engine.openai.prepare import chat_rows, completion_rows
 from engine.openai.refusals import ApiError, of_run, refused, unknown_model
+from engine.openai.responses import Responses
+from engine.openai.wire import EventStream, event, unless_gone
 from engine.requests import Limits
 from engine.run import Request as Row
 from engine.shelf import ModelShelf
@@ -56,12 +57,15 @@ Result = TypeVar("Result")
 @dataclass(frozen=True)
 class Serving:
     """How calls are collected: for how long a batch waits for more (seconds), its most rows, how
-    many requests may wait, and the key that clients must have (None: none)."""
+    many requests may wait, and the key that clients must have (None: none). So many responses are
+    stored, each for so long."""
 
     window: float = 0.05
     batch_size: int = 8
     most_waiting: int = 1000
     key: str | None = None
+    most_stored: int = 1000
+    stored_seconds: float = 3600.0
 
 
 class Server:
@@ -76,6 +80,7 @@ class Server:
         self._loads: dict[str, asyncio.Task[LanguageModel]] = {}
         self._readers = ThreadPoolExecutor(TOKENISERS, thread_name_prefix="openai")
         self._since = int(time.time())
+        self.responses = Responses(self, most=serving.most_stored, seconds=serving.stored_seconds)
 
     def models(self) -> dict[str, Any]:
         return {"object": "list", "data": [self.model(name) for name in self.shelf.names]}
@@ -93,19 +98,18 @@ class Server:
     async def answer(self, asked: Asked, http: Request, shape: Shape, prepare: Prepare) -> Response:
         """Run what is asked for in the next batch, and answer whole or in pieces. Before the first
         token there is an ApiError; after it only the stream itself can tell of one."""
-        self.model(asked.model)
         inbox = Inbox(reads_along=bool(asked.stream))
-        call, collector = await _unless_gone(http, self._join(asked, prepare, inbox))
+        call, collector = await unless_gone(http, self.join(asked, prepare, inbox))
         answer = Answer(call.requests, choices=asked.choices)
         writer = Writer.of(shape, asked.model, include_usage=asked.include_usage)
         try:
             if asked.stream:
-                news = await _unless_gone(http, inbox.take())
+                news = await unless_gone(http, inbox.take())
                 if isinstance(news[0], Over):
                     raise of_run(news[0].error)
                 events = _events(news, inbox, answer, writer)
                 return EventStream(events, leave=partial(collector.leave, call))
-            for news in await _unless_gone(http, inbox.take()):
+            for news in await unless_gone(http, inbox.take()):
                 answer.take(news)
             if answer.error:
                 raise of_run(answer.error)
@@ -114,7 +118,10 @@ class Server:
             collector.leave(call)
             raise
 
-    async def _join(self, asked: Asked, prepare: Prepare, inbox: Inbox) -> tuple[Call, Collector]:
+    async def join(self, asked: Asked, prepare: Prepare, inbox: Inbox) -> tuple[Call, Collector]:
+        """Take what is asked for into the next batch, once its model is there. ApiError if it
+        can't be."""
+        self.model(asked.model)
         lm = await self._loaded(asked.model)
         rows = await asyncio.get_running_loop().run_in_executor(
             self._readers, prepare, asked, lm, self.limits
@@ -156,24 +163,6 @@ class Server:
             return self.collectors[lm.name]
 
 
-class EventStream(StreamingResponse):
-    """Server-sent events; `leave` is called when nobody reads them any more, also where nobody ever
-    began to."""
-
-    def __init__(self, events: AsyncIterator[str], leave: Callable[[], None]) -> None:
-        super().__init__(events, media_type="text/event-stream", headers=NOT_KEPT)
-        self._leave = leave
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._leave()
-
-
-NOT_KEPT = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-
-
 async def _events(
     news: list[News], inbox: Inbox, answer: Answer, writer: Writer
 ) -> AsyncIterator[str]:
@@ -182,40 +171,18 @@ async def _events(
         for one in news:
             answer.take(one)
             for piece in writer.pieces(one, answer):
-                yield _event(piece)
+                yield event(piece)
         if answer.over:
             break
         news = await inbox.take()
     if answer.error:
-        yield _event(of_run(answer.error).body)
+        yield event(of_run(answer.error).body)
     yield "data: [DONE]\n\n"
-
-
-def _event(data: dict[str, Any]) -> str:
-    return f"data: {json.dumps(data, separators=(',', ':'))}\n\n"
-
-
-async def _unless_gone(http: Request, work: Awaitable[Result]) -> Result:
-    """What the work comes to. ClientDisconnect, and its end, if the client leaves before that."""
-    working = asyncio.ensure_future(work)
-    gone = asyncio.create_task(_gone(http))
-    try:
-        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise ClientDisconnect
-    finally:
-        working.cancel()
-        gone.cancel()
-
-
-async def _gone(http: Request) -> None:
-    while (await http.receive())["type"] != "http.disconnect":
-        continue
 
 
 def build_api(server: Server) -> FastAPI:
     """The endpoints as an app of its own, to be mounted."""
+    responses = server.responses
     api = FastAPI(
         title="Batchscope",
         description="OpenAI's endpoints; what is asked for runs in static batches.",
@@ -246,6 +213,24 @@ def build_api(server: Server) -> FastAPI:
     @api.post("/chat/completions", response_model=None)
     async def chat_completions(asked: ChatAsked, http: Request) -> Response:
         return await server.answer(asked, http, ChatShape(), chat_rows)
+
+    @api.post("/responses", response_model=None)
+    async def create_response(asked: ResponseAsked, http: Request) -> Response:
+        return await responses.create(asked, http)
+
+    @api.get("/responses/{id}")
+    async def retrieve_response(id: str, stream: bool = False) -> dict[str, Any]:
+        if stream:
+            raise refused("A response that is stored is not streamed here.", param="stream")
+        return responses.retrieve(id)
+
+    @api.post("/responses/{id}/cancel")
+    async def cancel_response(id: str) -> dict[str, Any]:
+        return responses.cancel(id)
+
+    @api.delete("/responses/{id}")
+    async def delete_response(id: str) -> dict[str, Any]:
+        return responses.delete(id)
 
     return api
 

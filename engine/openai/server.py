@@ -180,6 +180,11 @@ async def _events(
     yield "data: [DONE]\n\n"
 
 
+def largest_request(limits: Limits) -> int:
+    """Bytes of all prompts that one call may have, each character spelt out as JSON does it."""
+    return limits.prompts * limits.prompt_characters * len("\\u0000") + 2**16
+
+
 def build_api(server: Server) -> FastAPI:
     """The endpoints as an app of its own, to be mounted."""
     responses = server.responses
@@ -188,7 +193,9 @@ def build_api(server: Server) -> FastAPI:
         description="OpenAI's endpoints; what is asked for runs in static batches.",
         docs_url=None,
         redoc_url=None,
-        middleware=[Middleware(Door, key=server.serving.key)],
+        middleware=[
+            Middleware(Door, key=server.serving.key, largest=largest_request(server.limits))
+        ],
         exception_handlers={
             ApiError: _told,
             RequestValidationError: _malformed,

@@ -13,8 +13,10 @@ from starlette.routing import Mount
 
 from app import build_demo
 from engine import StaticBatchEngine, make_requests, models
+from engine.openai.server import largest_request
 from engine.requests import Limits
 from engine.shelf import ModelShelf
+from tests.callers import ask_all, questions, texts_alone
 from tests.clients import chatting, has_left, served
 from tests.serving import Visitor, rows_of, wait_for
 from tests.tiny import EOS, row_ids, scripted_lm, tiny_lm, token_ids
@@ -389,6 +391,23 @@ def test_a_body_that_makes_no_sense_is_refused_in_openais_shape(here, content, s
     assert answer.json()["error"].keys() == {"message", "type", "param", "code"}
 
 
+def spaces(most):
+    for _ in range(most // 2**16 + 8):
+        yield b" " * 2**16
+
+
+def test_a_body_without_an_end_is_cut_off(here):
+    largest = largest_request(Limits())
+    answer = httpx.post(
+        f"{here.url}/v1/completions",
+        content=spaces(largest),
+        headers={"content-type": "application/json"},
+    )
+    assert answer.status_code == 413
+    said = f"The request is larger than {largest:,} bytes."
+    assert answer.json()["error"]["message"] == said
+
+
 def test_malformed_json_is_a_bad_request_to_the_client(client):
     with pytest.raises(openai.BadRequestError, match="The body is not valid JSON"):
         client.post(
@@ -589,3 +608,15 @@ def test_without_the_flag_there_are_no_such_routes():
         assert httpx.post(f"{url}v1/completions", json={}).status_code in (404, 405)
     finally:
         demo.close()
+
+
+def test_two_hundred_callers_at_once_get_their_own_answers():
+    lm = chatting(tiny_lm())
+    asked = questions(200)
+    expected = texts_alone(lm, asked, budget=8)
+    assert len(set(expected)) > 100
+    with served(lm, batch_size=16, window=0.05) as here:
+        answers = ask_all(here.url, lm.name, asked, budget=8)
+        wait_for(lambda: here.server.collectors[lm.name].current is None)
+    assert [answer.text for answer in answers] == expected
+    assert max(answer.rows for answer in answers) == 16

@@ -123,8 +123,9 @@ class Shared:
             for step in self._stream:
                 self._tell(step, self._seats[step.batch * engine.settings.batch_size :])
 
-    def leave_if_all_have_left(self) -> None:
-        if all(call.left is not None for call in self.calls):
+    def stop_if_nobody_waits(self) -> None:
+        """Each of the clients has all of its answer, or has left."""
+        if all(call.left is not None or not call.going for call in self.calls):
             self.stop.set()
 
     def served(self) -> Served | None:
@@ -156,6 +157,8 @@ class Shared:
                 call.started = now - step.seconds
                 call.tell(Started(call.waited, rows))
             call.write(row, piece, end)
+        if any(call.left is not None for call in self.calls):
+            self.stop_if_nobody_waits()
 
 
 class Collector:
@@ -234,7 +237,7 @@ class Collector:
                 self._waiting.remove(call)
                 self._changed.notify_all()
             elif self._shared and call in self._shared.calls:
-                self._shared.leave_if_all_have_left()
+                self._shared.stop_if_nobody_waits()
 
     def _serve(self) -> None:
         """The collector's thread."""

@@ -611,7 +611,7 @@ def test_without_the_flag_there_are_no_such_routes():
 
 
 def test_two_hundred_callers_at_once_get_their_own_answers():
-    lm = chatting(tiny_lm())
+    lm = chatting(tiny_lm("qwen3"))
     asked = questions(200)
     expected = texts_alone(lm, asked, budget=8)
     assert len(set(expected)) > 100

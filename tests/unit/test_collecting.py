@@ -183,6 +183,23 @@ def test_a_batch_whose_clients_have_all_left_stops():
     assert Client(here, ["Hi"] * 2, max_new_tokens=2).texts() == ["ab", "ab"]
 
 
+@pytest.mark.parametrize("leaves_at", [2, 4])
+def test_who_has_all_of_an_answer_keeps_no_batch_going(leaves_at):
+    """One row ends with the third forward, before or after the other's client leaves."""
+    gate = Gate(at=leaves_at)
+    lm = scripted_lm([[*token_ids("ab"), EOS], token_ids("abcdefgh")], before_forward=gate)
+    here = collector(lm, batch_size=2)
+    short, long = (Client(here, max_new_tokens=8) for _ in range(2))
+    assert gate.reached.wait(20)
+    long.leave()
+    gate.open.set()
+    assert short.texts() == ["ab"]
+    wait_for(lambda: here.recent)
+    (served,) = here.recent
+    assert served.run.status == "stopped"
+    assert len(served.run.steps) == max(3, leaves_at)
+
+
 def test_who_leaves_before_the_batch_begins_is_in_none():
     here = collector(scripted_lm([token_ids("ab")]), batch_size=3)
     leaving = Client(here)

@@ -243,9 +243,9 @@ class Collector:
         """The collector's thread."""
         most = self.batch_size
         while calls := self._next(most):
-            most = self.batch_size
             try:
                 self._run(calls)
+                most = min(2 * most, self.batch_size)
             except RequestError as error:
                 # Each of them fits the model, so it is the memory that all together don't fit.
                 if len(calls) == 1:

@@ -260,13 +260,16 @@ def test_a_batch_has_the_device_for_so_long():
 
 def test_calls_that_don_t_fit_the_memory_together_run_in_smaller_batches(monkeypatch):
     def check(stream):
-        if len(stream.record().requests) > 1:
+        if len(stream.record().requests) > 2:
             raise RequestError("It needs more memory than there is.")
 
     monkeypatch.setattr(RunStream, "check_memory", check)
     here = collector(scripted_lm([token_ids("ab")]), batch_size=4)
     clients = [Client(here, max_new_tokens=2) for _ in range(4)]
     assert [client.texts() for client in clients] == [["ab"]] * 4
+    wait_for(lambda: len(here.recent) == 3)
+    ran = [(len(served.run.requests), served.run.status) for served in here.recent]
+    assert ran == [(4, "error"), (2, "done"), (2, "done")]
     refused = Client(here, ["Hi"] * 4, max_new_tokens=2)
     told, error = refused.to_the_end()
     assert (told, str(error)) == ([], "It needs more memory than there is.")

@@ -22,7 +22,7 @@ import itertools
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Literal, TypedDict
 
@@ -31,6 +31,7 @@ from engine.live import ON_ZERO_GPU, WAIT_SECONDS, Waiting
 
 # isort: split
 import gradio as gr
+from starlette.routing import Mount
 
 from engine.comparison import Comparison
 from engine.errors import ModelError, RequestError
@@ -550,12 +551,17 @@ class Endpoints:
 
 
 def build_demo(
-    shelf: ModelShelf, *, limits: Limits | None = None, log_prompts: bool = False
+    shelf: ModelShelf,
+    *,
+    limits: Limits | None = None,
+    log_prompts: bool = False,
+    beside: Sequence[Mount] = (),
 ) -> Demo:
-    """The page over the models of a shelf."""
+    """The page over the models of a shelf, and what the same server has beside it."""
     host = Host(shelf, limits or Limits(), log_prompts=log_prompts)
     demo = Demo(
         runs=host.limits.runs,
+        beside=beside,
         title="Batchscope",
         fill_width=True,
         analytics_enabled=False,
@@ -702,6 +708,23 @@ def shelf_for(options: argparse.Namespace) -> ModelShelf:
     return shelf
 
 
+def openai_endpoints(shelf: ModelShelf, options: argparse.Namespace) -> list[Mount]:
+    """OpenAI's endpoints where the command line asks for them; else nothing of them is imported."""
+    if not options.openai:
+        return []
+    if ON_ZERO_GPU:
+        sys.exit("--openai needs a device that stays: ZeroGPU lends one to each run of the page.")
+    from engine.openai.server import Server, Serving, build_api
+
+    serving = Serving(
+        window=options.batch_window_ms / 1000,
+        batch_size=options.batch_size,
+        most_waiting=options.most_waiting,
+        key=options.openai_key,
+    )
+    return [Mount("/v1", build_api(Server(shelf, limits_of(options), serving)))]
+
+
 def main(demo: Demo, shelf: ModelShelf, options: argparse.Namespace) -> None:
     start_log(options.log_level)
     gc.freeze()  # the page is there for good: no search for garbage needs to go through it again
@@ -717,7 +740,12 @@ def main(demo: Demo, shelf: ModelShelf, options: argparse.Namespace) -> None:
 
 options = page_options(sys.argv[1:] if __name__ == "__main__" else [])
 shelf = shelf_for(options)
-demo = build_demo(shelf, limits=limits_of(options), log_prompts=options.log_prompts)
+demo = build_demo(
+    shelf,
+    limits=limits_of(options),
+    log_prompts=options.log_prompts,
+    beside=openai_endpoints(shelf, options),
+)
 
 # `gradio app.py` runs this file again after every edit, for a new `demo` and nothing else.
 if __name__ == "__main__" and gr.NO_RELOAD:

@@ -27,6 +27,7 @@ def add_device_options(parser: argparse._ActionsContainer) -> None:
 
 
 FLAGS = "BATCHSCOPE_FLAGS"
+KEY_VARIABLE = "BATCHSCOPE_OPENAI_KEY"
 
 
 def page_options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -57,6 +58,7 @@ def page_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--log-prompts", action="store_true", help="also log what the prompts of each run say"
     )
+    _add_openai_options(parser)
     group = parser.add_argument_group(
         "limits for one run, and for the runs under way or waiting (default in brackets)"
     )
@@ -71,6 +73,40 @@ def page_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_openai_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("OpenAI's endpoints, whose clients share static batches")
+    group.add_argument("--openai", action="store_true", help="serve them under /v1")
+    group.add_argument(
+        "--openai-key",
+        metavar="KEY",
+        type=api_key,
+        default=os.environ.get(KEY_VARIABLE) or None,
+        help=f"what clients must send; better set in the variable {KEY_VARIABLE}, which no list of "
+        "processes shows (default: none is asked for)",
+    )
+    group.add_argument(
+        "--batch-window-ms",
+        type=milliseconds,
+        metavar="MS",
+        default=50,
+        help="how long a batch waits for more requests (%(default)s)",
+    )
+    group.add_argument(
+        "--batch-size",
+        type=at_least_one,
+        metavar="N",
+        default=8,
+        help="the rows with which a batch is full, and starts at once (%(default)s)",
+    )
+    group.add_argument(
+        "--most-waiting",
+        type=at_least_one,
+        metavar="N",
+        default=1000,
+        help="requests that may wait for a batch; the next is refused (%(default)s)",
+    )
+
+
 def limits_of(options: argparse.Namespace) -> Limits:
     """The limits that the page's options name."""
     return Limits(**{limit.name: getattr(options, f"max_{limit.name}") for limit in fields(Limits)})
@@ -81,6 +117,20 @@ def port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 2**16:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port number")
     return int(text)
+
+
+def milliseconds(text: str) -> int:
+    """The type of an option that is a time to wait; 0 is none."""
+    if not text.isdecimal() or int(text) > 60_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not from 0 to 60000 milliseconds")
+    return int(text)
+
+
+def api_key(text: str) -> str:
+    """The type of an option that is a key, which travels in a header."""
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise argparse.ArgumentTypeError("a key is printable ASCII without spaces")
+    return text
 
 
 def at_least_one(text: str) -> int:

@@ -30,7 +30,8 @@ class Request:
     """One prompt (text or token ids) and what may be generated for it.
 
     Neither an end token nor a stop string ends the row before `min_new_tokens`. A text that
-    contains one of `stop` ends there, without it.
+    contains one of `stop` ends there, without it. `draws` names one of the seed's streams of random
+    numbers; None is that of the index.
     """
 
     index: int
@@ -41,6 +42,7 @@ class Request:
     ignore_eos: bool = False
     min_new_tokens: int = 0
     stop: tuple[str, ...] = ()
+    draws: int | None = None
 
 
 @dataclass(frozen=True)

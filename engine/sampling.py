@@ -133,10 +133,12 @@ def _subtract_largest(_said: Tensor, scores: Tensor) -> Tensor:
 def row_uniforms(request: Request) -> list[float]:
     """The uniform numbers in [0, 1) that a row draws with, one per column.
 
-    They depend on (run seed, request index) alone, so neither a neighbour nor the device
-    changes a row. 24 bits each: float32 holds them without rounding up to 1.
+    They depend on (run seed, request index) alone, or the stream that the request names, so
+    neither a neighbour nor the device changes a row. 24 bits each: float32 holds them without
+    rounding up to 1.
     """
-    generator = random.Random(f"{request.seed}/{request.index}")
+    stream = request.index if request.draws is None else request.draws
+    generator = random.Random(f"{request.seed}/{stream}")
     return [generator.getrandbits(24) / 2**24 for _ in range(request.max_new_tokens)]
 
 

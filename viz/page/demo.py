@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,6 +14,7 @@ from gradio.state_holder import SessionState
 from gradio_client.utils import is_file_obj_with_meta, traverse
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
+from starlette.routing import Mount
 
 from viz.assets import allow_assets
 from viz.page.guard import Guard
@@ -55,11 +57,13 @@ async def _malformed(_: Any, __: Exception) -> PlainTextResponse:
 
 class Demo(gr.Blocks):
     """Blocks that bring their looks along, and keep visitors' data to themselves, whoever
-    launches them. `runs` is how many may be under way or wait."""
+    launches them. `runs` is how many may be under way or wait; `beside` are apps that the same
+    server has at other paths."""
 
-    def __init__(self, *, runs: int, **options: Any) -> None:
+    def __init__(self, *, runs: int, beside: Sequence[Mount] = (), **options: Any) -> None:
         super().__init__(**options)
         self._runs = runs
+        self._beside = beside
 
     def is_heard(self, session: str) -> bool:
         """Whether somebody takes what is streamed to this session."""
@@ -130,6 +134,7 @@ class Demo(gr.Blocks):
             "state_session_capacity": self._runs,
             "app_kwargs": theirs
             | {
+                "routes": [*self._beside, *theirs.get("routes", ())],
                 "middleware": [Middleware(Guard), Middleware(Gzip), *theirs.get("middleware", ())],
                 "exception_handlers": {RequestValidationError: _malformed}
                 | theirs.get("exception_handlers", {}),

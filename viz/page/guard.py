@@ -25,6 +25,7 @@ LARGEST_HEADERS = 2**15
 """Bytes of a request's headers."""
 
 API = "/gradio_api/"
+BESIDE = "/v1/"
 OPEN = re.compile(
     "|".join(
         [
@@ -133,7 +134,8 @@ class Visit:
     async def _answer(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._answered = True
-            if message["status"] == 500:  # how Gradio sends every refusal
+            # How Gradio sends every refusal; what is mounted beside it says itself what it means.
+            if message["status"] == 500 and not self._scope["path"].startswith(BESIDE):
                 message |= {"status": 400}
             headers = MutableHeaders(scope=message)
             headers.update(HEADERS)

@@ -1,0 +1,315 @@
+"""Requests that arrive one by one -> static batches: who comes within a window shares one.
+
+A full batch starts at once, any other when its first call has waited for the window. Who comes
+later waits for the next batch, also where a row of this one has ended long ago: that is what a
+static batch costs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.errors import BatchscopeError, RequestError, RunError
+from engine.host import figures_line
+from engine.run import End, Request, Run, Step
+
+if TYPE_CHECKING:
+    from engine.models import LanguageModel
+    from engine.static import RunStream, StaticBatchEngine
+
+log = logging.getLogger("batchscope.collecting")
+
+RECENT = 8
+"""Batches that are over and still remembered."""
+
+
+class FullError(RequestError):
+    """As many requests wait as may."""
+
+
+class Started(NamedTuple):
+    """A call's first row runs: what it has waited for that (seconds), and with how many rows."""
+
+    waited: float
+    rows: int
+
+
+class Wrote(NamedTuple):
+    """A row of a call has one token more: the text that became readable with it, and why the row
+    ends with it."""
+
+    row: int
+    text: str
+    end: End | None
+
+
+class Over(NamedTuple):
+    """The last thing a call is told: all of its rows have ended, or why they can't."""
+
+    error: BatchscopeError | None
+
+
+News = Started | Wrote | Over
+
+
+@dataclass(frozen=True)
+class Served:
+    """A batch that was collected: its record, how long each of its requests waited for it, and
+    when the client of each left, in seconds since the start of the run (None: it stayed)."""
+
+    run: Run
+    waited: tuple[float, ...]
+    left: tuple[float | None, ...]
+
+
+class Call:
+    """Requests that came together and run together. `tell` hears what becomes of them, in the
+    engine's thread, which it must not hold up."""
+
+    def __init__(
+        self, requests: Sequence[Request], tell: Callable[[News], None], *, window: float
+    ) -> None:
+        self.requests = tuple(requests)
+        self.tell = tell
+        self.arrived = time.perf_counter()
+        self.due = self.arrived + window
+        self.started: float | None = None
+        self.left: float | None = None
+        self.going = len(requests)
+
+    @property
+    def waited(self) -> float:
+        """Seconds from its arrival to its first forward."""
+        return (self.started or time.perf_counter()) - self.arrived
+
+    def write(self, row: int, text: str, end: End | None) -> None:
+        self.tell(Wrote(row, text, end))
+        self.going -= end is not None
+        if not self.going:
+            self.tell(Over(None))
+
+
+class Seat(NamedTuple):
+    """Which row of which call."""
+
+    call: Call
+    row: int
+
+
+class Shared:
+    """What is known of a batch while it runs: whose rows share it, and since when."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.calls = tuple(calls)
+        self.stop = threading.Event()
+        self._stream: RunStream | None = None
+        self._began: float | None = None
+        self._seats = [Seat(call, row) for call in calls for row in range(len(call.requests))]
+
+    def run(self, engine: StaticBatchEngine, seconds: float | None) -> None:
+        """To the end; every call hears of each of its tokens. Raises BatchscopeError."""
+        asked = [call.requests[row] for call, row in self._seats]
+        requests = [replace(request, index=index) for index, request in enumerate(asked)]
+        self._stream = engine.stream(requests, stop=self.stop, seconds=seconds)
+        with closing(self._stream):
+            for step in self._stream:
+                self._tell(step, self._seats[step.batch * engine.settings.batch_size :])
+
+    def stop_if_nobody_waits(self) -> None:
+        """Each of the clients has all of its answer, or has left."""
+        if all(call.left is not None or not call.going for call in self.calls):
+            self.stop.set()
+
+    def served(self) -> Served | None:
+        """The batch so far; None before there is a record of it."""
+        if self._stream is None:
+            return None
+        calls = [call for call, _ in self._seats]
+        return Served(
+            run=self._stream.record(),
+            waited=tuple(call.waited for call in calls),
+            left=tuple(self._left(call) for call in calls),
+        )
+
+    def _left(self, call: Call) -> float | None:
+        if call.left is None:
+            return None
+        return max(0.0, call.left - self._began) if self._began else 0.0
+
+    def _tell(self, step: Step, seats: Sequence[Seat]) -> None:
+        now = time.perf_counter()
+        self._began = self._began or now - step.finished
+        rows = len(step.tokens)
+        for (call, row), token, piece, end in zip(
+            seats[:rows], step.tokens, step.pieces, step.ends, strict=True
+        ):
+            if token is None:
+                continue
+            if call.started is None:
+                call.started = now - step.seconds
+                call.tell(Started(call.waited, rows))
+            call.write(row, piece, end)
+        if any(call.left is not None for call in self.calls):
+            self.stop_if_nobody_waits()
+
+
+class Collector:
+    """Collects the calls for one model and runs them, batch after batch, in a thread that is there
+    as long as there is something to run.
+
+    A call with more rows than `batch_size` runs by itself, in consecutive batches. `window` is in
+    seconds, `most_waiting` counts requests, and `seconds` is how long a batch may have the device.
+    """
+
+    def __init__(
+        self,
+        lm: LanguageModel,
+        *,
+        batch_size: int,
+        window: float,
+        most_waiting: int,
+        seconds: float | None = None,
+    ) -> None:
+        self.lm = lm
+        self.batch_size = batch_size
+        self._window = window
+        self._most_waiting = most_waiting
+        self._seconds = seconds
+        self._changed = threading.Condition()
+        self._waiting: list[Call] = []
+        self._shared: Shared | None = None
+        self._serving = False
+        self._recent: deque[Served] = deque(maxlen=RECENT)
+
+    @property
+    def waiting(self) -> int:
+        """Requests whose batch has not begun."""
+        with self._changed:
+            return _rows(self._waiting)
+
+    @property
+    def recent(self) -> tuple[Served, ...]:
+        """The last batches, the newest last; the one under way is not among them."""
+        with self._changed:
+            return tuple(self._recent)
+
+    @property
+    def current(self) -> Served | None:
+        """The batch under way, or in line for the device."""
+        shared = self._shared
+        return shared and shared.served()
+
+    def submit(self, requests: Sequence[Request], tell: Callable[[News], None]) -> Call:
+        """Take these requests into the next batch that has room. They must fit the model: what is
+        found out later ends all that share the batch. Raises FullError."""
+        call = Call(requests, tell, window=self._window)
+        with self._changed:
+            waiting = _rows(self._waiting)
+            if waiting + len(requests) > self._most_waiting:
+                raise FullError(
+                    f"{waiting} requests wait already, and at most {self._most_waiting} may: "
+                    "try again in a moment."
+                )
+            self._waiting.append(call)
+            self._changed.notify_all()
+            if not self._serving:
+                self._serving = True
+                threading.Thread(target=self._serve, name="collector", daemon=True).start()
+        return call
+
+    def leave(self, call: Call) -> None:
+        """Nobody waits for this call any more. If it has not begun it never will; if it has, its
+        rows go on, since the others of their batch can't do without, until all have left. Harmless
+        after its end."""
+        with self._changed:
+            if not call.going or call.left is not None:
+                return
+            call.left = time.perf_counter()
+            if call in self._waiting:
+                self._waiting.remove(call)
+                self._changed.notify_all()
+            elif self._shared and call in self._shared.calls:
+                self._shared.stop_if_nobody_waits()
+
+    def _serve(self) -> None:
+        """The collector's thread."""
+        most = self.batch_size
+        while calls := self._next(most):
+            try:
+                self._run(calls)
+                most = min(2 * most, self.batch_size)
+            except RequestError as error:
+                # Each of them fits the model, so it is the memory that all together don't fit.
+                if len(calls) == 1:
+                    _end(calls, error)
+                else:
+                    most = max(1, _rows(calls) // 2)
+                    self._put_back(calls)
+            except BatchscopeError as error:
+                _end(calls, error)
+            except Exception:
+                log.exception("a batch can't be run")
+                _end(calls, RunError("The batch can't be run."))
+
+    def _next(self, most: int) -> list[Call]:
+        """The calls of the next batch, of at most so many rows, once it is full or its window over.
+        None of them, and the end of the thread, if nobody waits."""
+        with self._changed:
+            while self._waiting and _rows(self._waiting) < self.batch_size:
+                rest = self._waiting[0].due - time.perf_counter()
+                if rest <= 0:
+                    break
+                self._changed.wait(rest)
+            calls = _first(self._waiting, most)
+            del self._waiting[: len(calls)]
+            self._shared = Shared(calls) if calls else None
+            self._serving = bool(calls)
+        return calls
+
+    def _run(self, calls: Sequence[Call]) -> None:
+        from engine import StaticBatchEngine
+
+        shared = self._shared
+        try:
+            shared.run(StaticBatchEngine(self.lm, batch_size=self.batch_size), self._seconds)
+        finally:
+            served = shared.served()
+            with self._changed:
+                self._shared = None
+                self._recent += [served] if served else []
+            if served:
+                who = "1 call" if len(calls) == 1 else f"{len(calls)} calls"
+                log.info("batch of %s %s: %s", who, served.run.status, figures_line(served.run))
+
+    def _put_back(self, calls: Sequence[Call]) -> None:
+        """In front of all others, and not to wait any longer."""
+        for call in calls:
+            call.due = call.arrived
+        with self._changed:
+            self._waiting[:0] = [call for call in calls if call.left is None]
+
+
+def _first(waiting: Sequence[Call], most: int) -> list[Call]:
+    """As many calls, from the first one on, as have so many rows together; at least one."""
+    sizes = accumulate(len(call.requests) for call in waiting)
+    fitting = sum(rows <= most for rows in sizes)
+    return list(waiting[: max(1, fitting)])
+
+
+def _rows(calls: Sequence[Call]) -> int:
+    return sum(len(call.requests) for call in calls)
+
+
+def _end(calls: Sequence[Call], error: BatchscopeError) -> None:
+    for call in calls:
+        if call.going:
+            call.going = 0
+            call.tell(Over(error))

@@ -1,0 +1,1 @@
+"""The engine under OpenAI's API: what a client asks for joins a static batch."""

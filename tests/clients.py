@@ -1,0 +1,58 @@
+"""A page with OpenAI's endpoints, and OpenAI's own clients of it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+
+from openai import OpenAI
+from starlette.routing import Mount
+
+from app import build_demo
+from engine.openai.server import Server, Serving, build_api
+from engine.requests import Limits
+from engine.shelf import ModelShelf
+from tests.serving import wait_for
+from tests.tiny import byte_tokenizer
+
+
+class Served:
+    """A page with OpenAI's endpoints: its address, what collects its calls, and clients of it."""
+
+    def __init__(self, url, server):
+        self.url = url
+        self.server = server
+
+    def client(self, key="none", **options):
+        return OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=30, **options)
+
+    def batches(self, name="scripted"):
+        """How many rows each batch had, once nothing runs or waits."""
+        here = self.server.collectors[name]
+        wait_for(lambda: here.current is None and here.waiting == 0)
+        return [[len(batch.requests) for batch in served.run.batches] for served in here.recent]
+
+
+@contextmanager
+def served(*lms, shelf=None, limits=None, **serving):
+    if shelf is None:
+        shelf = ModelShelf([lm.name for lm in lms])
+        for lm in lms:
+            shelf.add(lm)
+    server = Server(shelf, limits or Limits(), Serving(**{"window": 0.02} | serving))
+    demo = build_demo(shelf, limits=limits, beside=[Mount("/v1", build_api(server))])
+    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True)
+    try:
+        yield Served(url.rstrip("/"), server)
+    finally:
+        demo.close()
+
+
+def chatting(lm):
+    return replace(lm, tokenizer=byte_tokenizer(chat=True))
+
+
+def has_left(collector):
+    """Whether the client of a first row, under way or over, is known to have left."""
+    batches = [*collector.recent, collector.current]
+    return any(batch.left[0] is not None for batch in batches if batch)

@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -104,17 +105,21 @@ def test_a_run_that_is_as_large_as_may_be_saved_still_goes_through(url):
 
 
 def test_a_call_that_makes_no_sense_says_nothing_of_a_prompt_to_the_log(url, capfd, caplog):
-    visitor = Visitor(url)
     rows = rows_of([SECRET], 3)
     wrong = [[], [rows], [SECRET], [rows] * 40, [{"x": SECRET}] * 14, [{"path": SECRET}] * 14]
-    for name in visitor.ids:
-        for data in wrong:
+
+    def call_all(data):
+        visitor = Visitor(url)
+        for name in visitor.ids:
             visitor.call(name, *data)
             visitor.http.post(f"/gradio_api/call/{name}", json={"data": data})
             visitor.session = uuid.uuid4().hex
             visitor.send(name, *data)
             with visitor.messages() as messages:
                 assert [told for told, _ in messages if told["msg"] == "process_completed"]
+
+    with ThreadPoolExecutor() as callers:
+        list(callers.map(call_all, wrong))
     for body in ({"data": SECRET}, {"data": {"x": SECRET}}, SECRET, [SECRET], {SECRET: SECRET}):
         for path in ("run/export", "call/run", "queue/join", "component_server"):
             httpx.post(f"{url}/gradio_api/{path}", json=body)

@@ -10,7 +10,7 @@ import torch
 import engine.graphs
 import tests.cuda
 from engine.bench import measure_sweep
-from engine.sweep import loads
+from engine.sweepfile import loads
 from tests.captured import captured, record
 from tests.cuda import (
     Asked,
@@ -75,6 +75,8 @@ def test_all_parts_are_told_and_written(tmp_path, capsys):
 def test_compiled_steps_come_last_and_are_left_out_without_time(tmp_path, monkeypatch):
     monkeypatch.setattr(tests.cuda, "with_compiled_steps", lambda lm: lm)
     monkeypatch.setattr(tests.cuda, "COMPILE_SECONDS", 1.0)
+    for other in ("show_ids", "show_waits"):
+        monkeypatch.setattr(tests.cuda, other, lambda *_: None)
     asked = [*SMALL, *SHORT[:-1], "--out", str(tmp_path)]
     assert main(asked) == 0
     found = json.loads((tmp_path / "cuda.json").read_text())

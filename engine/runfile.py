@@ -92,9 +92,10 @@ def parse(
     noun: str,
     most_bytes: int,
     versions: range,
+    member: str | None = None,
 ) -> Record:
-    """The record in strict JSON of these versions, by the types of its fields alone. Raises
-    RecordError, which calls it a saved `noun`."""
+    """The record in strict JSON of these versions, by the types of its fields alone; where `member`
+    is given it is only that part of the file. Raises RecordError, which calls it a saved `noun`."""
     # Imported here because only reading needs it: the engine also runs without pydantic.
     from pydantic import ValidationError
 
@@ -104,6 +105,11 @@ def parse(
         raise RecordError(f"The {noun} is larger than {most_bytes // 2**20} MiB.")
     try:
         parsed = json.loads(data, parse_constant=_refuse_constant, parse_float=_finite)
+        if member is not None:
+            parsed = parsed.get(member) if isinstance(parsed, dict) else None
+            if not isinstance(parsed, dict):
+                raise ValueError(f"it has no {member}")
+            data = json.dumps(parsed)
         _check_version(parsed, versions)
         return schema.validate_json(data, strict=True, extra="forbid")
     except ValidationError as error:

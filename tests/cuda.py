@@ -56,7 +56,8 @@ from engine.requests import make_requests
 from engine.roofline import synchronise
 from engine.run import Request
 from engine.static import StaticBatchEngine
-from engine.sweep import Rates, Size, Sweep, Way, dumps
+from engine.sweep import Rates, Size, Sweep, Way
+from engine.sweepfile import dumps
 from tests.captured import captured, record
 from tests.families import (
     FAMILIES,

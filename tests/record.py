@@ -9,9 +9,8 @@ python -m tests.record compare    only the comparison, in float32
 import gzip
 import sys
 
-from engine import SerialEngine, StaticBatchEngine, load_model, make_requests, runfile
+from engine import SerialEngine, StaticBatchEngine, load_model, make_requests, runfile, sweepfile
 from engine import comparison as comparisons
-from engine import sweep as sweeps
 from engine.bench import measure_sweep
 from engine.compare import compare
 from engine.models import LanguageModel
@@ -63,7 +62,7 @@ def record_sweep(lm: LanguageModel) -> None:
         warmup=WARMUP,
         memory=False,
     )
-    (FOLDER / "sweep.json").write_text(sweeps.dumps(sweep), encoding="utf-8")
+    (FOLDER / "sweep.json").write_text(sweepfile.dumps(sweep), encoding="utf-8")
     for size in sweep.sizes:
         rate = size.engine.tokens_per_second
         print(f"batch size {size.batch_size}: {rate.median:.1f} tok/s, spread {rate.spread:.1%}")

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import expect
 
-from engine import bench
-from engine import sweep as sweeps
+from engine import bench, sweepfile
 from engine.sweep import Rates
 from tests.browser.test_access import violations
 from tests.serving import served
@@ -141,7 +140,7 @@ def test_a_saved_sweep_opens_again_as_it_was(url, open_page, tmp_path):
         path = tmp_path / download.value.suggested_filename
         download.value.save_as(path)
     assert path.name.startswith("batchscope-scripted-")
-    assert sweeps.loads(path.read_bytes()).batch_sizes == (1, 2)
+    assert sweepfile.loads(path.read_bytes()).batch_sizes == (1, 2)
     with open_page(url) as page:
         tab = Tab(page)
         page.get_by_label("A saved sweep").set_input_files(path)
@@ -172,7 +171,7 @@ def test_b8_a_saved_sweep_of_any_kind_is_drawn_and_its_words_are_text(url, open_
         sizes=tuple(sizes),
     )
     path = tmp_path / "sweep.json"
-    path.write_text(sweeps.dumps(sweep), encoding="utf-8")
+    path.write_text(sweepfile.dumps(sweep), encoding="utf-8")
     with open_page(url) as page:
         tab = Tab(page)
         page.get_by_label("A saved sweep").set_input_files(path)

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from engine import comparison as comparisons
-from engine import sweep as sweeps
+from engine import sweepfile
 from tests.mutants import anything, broken_json, partly_wrong
 from tests.unit.comparisons import TUTORIAL, comparison_of
 from tests.unit.sweeps import WHOLE
 from viz.compare.computed import basis_of
 
 COMPARISON = comparison_of(TUTORIAL, slots=2)
-RECORD, SWEEP = comparisons.dumps(COMPARISON), sweeps.dumps(WHOLE)
+RECORD, SWEEP = comparisons.dumps(COMPARISON), sweepfile.dumps(WHOLE)
 BASIS = json.dumps(asdict(basis_of(COMPARISON)))
 
 

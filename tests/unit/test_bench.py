@@ -18,7 +18,8 @@ from engine.errors import RequestError
 from engine.peak import with_peak
 from engine.requests import make_requests
 from engine.static import StaticBatchEngine
-from engine.sweep import DEFAULT_PROMPT, Progress, Rates, Sweep, loads
+from engine.sweep import DEFAULT_PROMPT, Progress, Rates, Sweep
+from engine.sweepfile import loads
 from engine.turns import turns_on
 from tests.tiny import row_ids, scripted_lm, tiny_lm, token_ids
 

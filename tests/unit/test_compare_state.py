@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 
 from engine import comparison as comparisons
-from engine import sweep as sweeps
+from engine import sweepfile
 from engine.comparison import Comparison, Entry
 from tests.unit.comparisons import TUTORIAL, UNDER_WAY, WHOLE, comparison_of
 from tests.unit.sweeps import WHOLE as SWEEP
@@ -400,7 +400,7 @@ def test_prompts_are_cut_for_the_page_and_token_ids_are_shown_as_they_are():
 
 
 def test_the_planner_finds_the_batch_size_of_the_highest_throughput_within_the_limits():
-    record = sweeps.dumps(SWEEP)
+    record = sweepfile.dumps(SWEEP)
     found = plan_batch({"sweep": record, "kind": "tpot", "limit": 200.0, "memory": None})
     assert found["best"][0] == 4
     assert found["limits"]["latency"] == 4

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from engine import sweep as sweeps
+from engine import sweepfile
 from engine.errors import RecordError
 from engine.run import ModelInfo
-from engine.sweep import Floor, Rates, Sample, Series, Size, Sweep, dumps, loads, report
+from engine.sweep import Floor, Rates, Sample, Series, Size, Sweep
+from engine.sweepfile import dumps, loads, report
 from viz.terminal_sweep import milliseconds, sweep_report
 
 MODEL = ModelInfo("tiny", None, 1000, "float32", "sdpa", "CPU", 2, "2.13.0", "5.24.0")
@@ -175,7 +176,7 @@ def test_the_report_of_part_of_a_sweep():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda record: record.update(schema_version=2), "another version"),
+        (lambda record: record.update(schema_version=2), "schema version 2, this program reads 1"),
         (lambda record: record.update(extra=1), "extra: Unexpected"),
         (lambda record: record.update(runs="3"), "runs: Input should be a valid integer"),
         (lambda record: record.update(runs=2), "more runs than were asked for"),
@@ -236,7 +237,7 @@ def test_a_number_beyond_all_numbers_is_refused():
 
 
 def test_a_file_without_end_is_refused(monkeypatch):
-    monkeypatch.setattr(sweeps, "MAX_BYTES", 100)
+    monkeypatch.setattr(sweepfile, "MAX_BYTES", 100)
     with pytest.raises(RecordError, match="larger than"):
         loads(dumps(SWEEP))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine import sweep as sweeps
+from engine import sweepfile
 from engine.sweep import Progress, Sample, Series
 from tests.unit.sweeps import UNDER_WAY, WHOLE, sized
 from viz.sweep.desk import open_sweep, recorded_sweep
@@ -136,7 +136,7 @@ def test_the_least_time_left_has_nothing_of_the_size_under_way():
 def test_the_end_says_what_came_out_and_why_it_was_early(changes, heading, remark):
     state = shown(replace(WHOLE, **changes))
     assert (state["heading"], state["remark"]) == (heading, remark)
-    assert sweeps.loads(state["record"]) == replace(WHOLE, **changes)
+    assert sweepfile.loads(state["record"]) == replace(WHOLE, **changes)
 
 
 def test_published_figures_are_multiples_of_their_own_size_and_labelled():
@@ -183,7 +183,7 @@ def test_the_value_is_strict_json_and_none_leaves_the_charts_as_they_are():
 
 
 def test_a_saved_sweep_opens_as_it_was():
-    state = open_sweep({"record": sweeps.dumps(WHOLE)})["shown"]
+    state = open_sweep({"record": sweepfile.dumps(WHOLE)})["shown"]
     assert state | {"key": "k"} == shown()
 
 
@@ -193,7 +193,7 @@ def test_a_saved_sweep_opens_as_it_was():
         ({}, "Not a saved sweep: it is not text."),
         (None, "Not a saved sweep: it is not text."),
         ({"record": "{"}, "Not a saved sweep: it is not JSON (line 1)."),
-        ({"record": sweeps.dumps(UNDER_WAY)}, "The sweep was saved before it ended."),
+        ({"record": sweepfile.dumps(UNDER_WAY)}, "The sweep was saved before it ended."),
     ],
 )
 def test_what_is_no_saved_sweep_is_told_in_a_sentence(question, sentence):

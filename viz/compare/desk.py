@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from engine import comparison as comparisons
-from engine import sweep as sweeps
+from engine import sweepfile
 from engine.comparison import Comparison
 from engine.errors import RecordError, RequestError
 from viz.compare.arriving import arriving
@@ -97,7 +97,7 @@ def plan_batch(question: Question) -> Answer:
     record = question.get("sweep") or RECORDED_SWEEP.read_text(encoding="utf-8")
     if not isinstance(record, str):
         raise RecordError("Not a saved sweep: it is not text.")
-    return planned(sweeps.loads(record), question)
+    return planned(sweepfile.loads(record), question)
 
 
 @answering

@@ -6,7 +6,7 @@ import hashlib
 from functools import cache
 from typing import Any
 
-from engine import sweep as sweeps
+from engine import sweepfile
 from engine.errors import RecordError
 from viz.recorded import FOLDER
 from viz.stage.desk import answering
@@ -21,7 +21,7 @@ def open_sweep(question: dict[str, Any]) -> dict[str, Any]:
     record = question.get("record")
     if not isinstance(record, str):
         raise RecordError("Not a saved sweep: it is not text.")
-    sweep = sweeps.loads(record)
+    sweep = sweepfile.loads(record)
     if sweep.status == "running":
         raise RecordError("The sweep was saved before it ended.")
     key = hashlib.sha256(record.encode("utf-8", "replace")).hexdigest()
@@ -33,5 +33,5 @@ def recorded_sweep() -> dict[str, Any] | None:
     """The sweep that comes with the page, as the tab shows it; None where there is none."""
     if not RECORDED.exists():
         return None
-    sweep = sweeps.loads(RECORDED.read_text(encoding="utf-8"))
+    sweep = sweepfile.loads(RECORDED.read_text(encoding="utf-8"))
     return shown_state(sweep, key="recorded", recorded=True)

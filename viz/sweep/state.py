@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from engine.sweep import Progress, Size, Stats, Sweep, dumps
+from engine.sweep import Progress, Size, Stats, Sweep
+from engine.sweepfile import dumps
 from viz import words
 from viz.export import file_name
 from viz.story.telling import NANO_LLM_SERVE

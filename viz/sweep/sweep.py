@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.sweep import MAX_BYTES
+from engine.sweepfile import MAX_BYTES
 from viz.assets import DataComponent, plotly_head
 from viz.sweep.desk import open_sweep, recorded_sweep
 from viz.sweep.state import sweep_value

@@ -19,6 +19,15 @@ class RunError(BatchscopeError):
     """A run ended before its rows did; the steps so far are in its record."""
 
 
+class LostError(RunError):
+    """The process of the replica that ran it has died; `cause` is what is known of that, for the
+    log."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__("The process that ran this has died; another one takes its place.")
+        self.cause = cause
+
+
 class RecordError(BatchscopeError):
     """A saved run can't be read."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from transformers.integrations import sdpa_attention
 
 from engine.errors import RequestError
+from engine.forecast import Forecast
 from engine.free import free_bytes
 from engine.run import Batch, Request
 from engine.shapes import (
@@ -27,6 +27,7 @@ from engine.shapes import (
     state_numbers,
     text_config,
 )
+from engine.split import free_together, spread
 from engine.static_cache import capacity
 from engine.tape import WORTH
 
@@ -42,34 +43,6 @@ PACKS_HEADS = hasattr(sdpa_attention, "pack_gqa")
 that shares them; transformers before 5.24 makes one."""
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """What a run needs and what is free, in bytes.
-
-    kv_bytes: the KV cache of the largest batch if every row uses its budget, `rows` rows of
-    `columns` columns. working_bytes: what the run's largest moment needs beside that. free_bytes:
-    None where it can't be told. largest_batch: the largest batch size, up to that of the run, with
-    which the same requests would fit; 0 if not even one by one, None if free_bytes is.
-    """
-
-    rows: int
-    columns: int
-    kv_bytes: int
-    working_bytes: int
-    free_bytes: int | None
-    largest_batch: int | None
-
-    @property
-    def bytes(self) -> int:
-        """All that the run needs at its largest moment."""
-        return self.kv_bytes + self.working_bytes
-
-    @property
-    def fits(self) -> bool:
-        """Whether the run can start; True where it can't be told."""
-        return self.free_bytes is None or self.bytes <= self.free_bytes
-
-
 class Need(NamedTuple):
     """What one batch needs: of its cache at its end, and in all at its largest moment."""
 
@@ -77,6 +50,10 @@ class Need(NamedTuple):
     total: int
     rows: int
     columns: int
+
+    def where_split(self, spread: float) -> Need:
+        """In units of what is free together, where only the cache is shared out (engine.split)."""
+        return self._replace(total=self.kv_bytes + int(spread * (self.total - self.kv_bytes)))
 
 
 class Row(NamedTuple):
@@ -120,7 +97,7 @@ def forecast(lm: LanguageModel, batches: Sequence[Batch], requests: Sequence[Req
     """
     asked = max(len(batch.requests) for batch in batches)
     right = batches[0].padding_side == "right"
-    on_cuda = lm.device.type == "cuda"
+    on_cuda, held_by_each = lm.device.type == "cuda", spread(lm)
     rows = [
         Row(
             length,
@@ -133,9 +110,10 @@ def forecast(lm: LanguageModel, batches: Sequence[Batch], requests: Sequence[Req
     need_of = needs(lm)
 
     def each_need(rows: Sequence[Row], batch_size: int) -> Iterator[Need]:
-        return (need_of(shape_of(lm, rows[at], right=right)) for at in _slices(rows, batch_size))
+        shapes = (shape_of(lm, rows[at], right=right) for at in _slices(rows, batch_size))
+        return (need_of(shape).where_split(held_by_each) for shape in shapes)
 
-    free = free_bytes(lm.device)
+    free = free_together(lm, free_bytes)
     needed = list(each_need(rows, asked))
     largest, total = max(needed), max(need.total for need in needed)
     return Forecast(

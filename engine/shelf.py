@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import BatchscopeError, ModelError
 from engine.visitors import Flag
+from engine.where import Here, Where
 
 if TYPE_CHECKING:
     from engine.models import LanguageModel
@@ -57,6 +58,8 @@ class ModelShelf:
     torch is imported by the loading thread, so that a page is up before it.
     """
 
+    where: Where = Here()
+
     def __init__(
         self,
         names: Sequence[str],
@@ -64,9 +67,10 @@ class ModelShelf:
         device: str = "auto",
         dtype: str = "auto",
         compile: bool = False,
+        device_map: str | None = None,
     ) -> None:
         self.names = tuple(dict.fromkeys(names))
-        self._how = {"device": device, "dtype": dtype, "compile": compile}
+        self._how = {"device": device, "dtype": dtype, "compile": compile, "device_map": device_map}
         self._lock = threading.Lock()
         self._loadings: dict[str, Loading] = {}
         self._closed = False

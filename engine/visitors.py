@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +48,30 @@ class StopFlag:
         return not self.path.exists()
 
 
+class Signal(threading.Event):
+    """A flag that tells whoever asked for it as soon as it is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._told: list[Callable[[], None]] = []
+
+    def set(self) -> None:
+        with self._lock:
+            super().set()
+            told, self._told = self._told, []
+        for tell in told:
+            tell()
+
+    def then(self, tell: Callable[[], None]) -> None:
+        """Call it once the flag is set; now, if it is."""
+        with self._lock:
+            if not self.is_set():
+                self._told.append(tell)
+                return
+        tell()
+
+
 class LatestOnly:
     """A flag per visitor that is set once the visitor has begun something else."""
 
@@ -78,17 +102,18 @@ class LatestOnly:
 class StopFlags:
     """A flag per visitor, set by Stop and read by the engine at every step.
 
-    `most` runs, of all visitors together, are under way or wait. Nothing is rationed by address:
-    behind a proxy or in a lecture hall all visitors have the same one.
+    `most` runs, of all visitors together, are under way or wait; `new` makes a flag for one.
+    Nothing is rationed by address: behind a proxy or in a lecture hall all visitors have the same.
     """
 
-    def __init__(self, *, most: int) -> None:
+    def __init__(self, *, most: int, new: Callable[[], Flag] = StopFlag.new) -> None:
         self._most = most
+        self._new = new
         self._lock = threading.Lock()
-        self._flags: dict[str, StopFlag] = {}
+        self._flags: dict[str, Flag] = {}
 
     @contextmanager
-    def flag(self, visitor: str) -> Iterator[StopFlag]:
+    def flag(self, visitor: str) -> Iterator[Flag]:
         """A flag that `stop(visitor)` sets, for as long as the run lasts.
 
         Raises StillRunningError if the visitor has one already, RequestError if too many have.
@@ -102,7 +127,7 @@ class StopFlags:
                     f"{runs} under way or waiting, as many as this host takes: "
                     "try again in a minute."
                 )
-            flag = self._flags[visitor] = StopFlag.new()
+            flag = self._flags[visitor] = self._new()
         try:
             yield flag
         finally:

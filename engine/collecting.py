@@ -13,17 +13,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from itertools import accumulate, count
+from typing import NamedTuple
 
 from engine.errors import BatchscopeError, RequestError, RunError
-from engine.host import figures_line
-from engine.run import End, Request, Run, Step
-
-if TYPE_CHECKING:
-    from engine.models import LanguageModel
-    from engine.static import RunStream, StaticBatchEngine
+from engine.host import figures_line, prompts_line
+from engine.run import End, Request, Step
+from engine.served import Served, Traffic
+from engine.visitors import Signal
+from engine.where import Here, Named, Stream, Where
 
 log = logging.getLogger("batchscope.collecting")
 
@@ -59,25 +58,23 @@ class Over(NamedTuple):
 
 News = Started | Wrote | Over
 
-
-@dataclass(frozen=True)
-class Served:
-    """A batch that was collected: its record, how long each of its requests waited for it, and
-    when the client of each left, in seconds since the start of the run (None: it stayed)."""
-
-    run: Run
-    waited: tuple[float, ...]
-    left: tuple[float | None, ...]
+Report = Callable[[Served], None]
 
 
 class Call:
     """Requests that came together and run together. `tell` hears what becomes of them, in the
-    engine's thread, which it must not hold up."""
+    engine's thread, which it must not hold up. `prompts` is what they say, if that is kept."""
 
     def __init__(
-        self, requests: Sequence[Request], tell: Callable[[News], None], *, window: float
+        self,
+        requests: Sequence[Request],
+        tell: Callable[[News], None],
+        *,
+        window: float,
+        prompts: Sequence[str] = (),
     ) -> None:
         self.requests = tuple(requests)
+        self.prompts = tuple(prompts)
         self.tell = tell
         self.arrived = time.perf_counter()
         self.due = self.arrived + window
@@ -107,21 +104,22 @@ class Seat(NamedTuple):
 class Shared:
     """What is known of a batch while it runs: whose rows share it, and since when."""
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    def __init__(self, number: int, calls: Sequence[Call]) -> None:
+        self.number = number
         self.calls = tuple(calls)
-        self.stop = threading.Event()
-        self._stream: RunStream | None = None
+        self.stop = Signal()
+        self._stream: Stream | None = None
         self._began: float | None = None
         self._seats = [Seat(call, row) for call in calls for row in range(len(call.requests))]
 
-    def run(self, engine: StaticBatchEngine, seconds: float | None) -> None:
+    def run(self, where: Where, lm: Named, *, batch_size: int, seconds: float | None) -> None:
         """To the end; every call hears of each of its tokens. Raises BatchscopeError."""
         asked = [call.requests[row] for call, row in self._seats]
         requests = [replace(request, index=index) for index, request in enumerate(asked)]
-        self._stream = engine.stream(requests, stop=self.stop, seconds=seconds)
+        self._stream = where.stream(lm, requests, self.stop, batch_size=batch_size, seconds=seconds)
         with closing(self._stream):
             for step in self._stream:
-                self._tell(step, self._seats[step.batch * engine.settings.batch_size :])
+                self._tell(step, self._seats[step.batch * batch_size :])
 
     def stop_if_nobody_waits(self) -> None:
         """Each of the clients has all of its answer, or has left."""
@@ -130,13 +128,16 @@ class Shared:
 
     def served(self) -> Served | None:
         """The batch so far; None before there is a record of it."""
-        if self._stream is None:
+        run = self._stream and self._stream.record()
+        if run is None:
             return None
         calls = [call for call, _ in self._seats]
         return Served(
-            run=self._stream.record(),
+            number=self.number,
+            run=run,
             waited=tuple(call.waited for call in calls),
             left=tuple(self._left(call) for call in calls),
+            prompts=tuple(prompt for call in self.calls for prompt in call.prompts),
         )
 
     def _left(self, call: Call) -> float | None:
@@ -163,30 +164,41 @@ class Shared:
 
 class Collector:
     """Collects the calls for one model and runs them, batch after batch, in a thread that is there
-    as long as there is something to run.
+    as long as there is something to run; in several where several batches can run at once.
 
     A call with more rows than `batch_size` runs by itself, in consecutive batches. `window` is in
     seconds, `most_waiting` counts requests, and `seconds` is how long a batch may have the device.
+    `report` is called with each batch that is over, in the collector's thread. The log says what
+    prompts say only with `log_prompts`.
     """
 
     def __init__(
         self,
-        lm: LanguageModel,
+        lm: Named,
         *,
         batch_size: int,
         window: float,
         most_waiting: int,
         seconds: float | None = None,
+        where: Where | None = None,
+        report: Report | None = None,
+        log_prompts: bool = False,
     ) -> None:
         self.lm = lm
         self.batch_size = batch_size
+        self.traffic = Traffic()
         self._window = window
         self._most_waiting = most_waiting
         self._seconds = seconds
+        self._where = where or Here()
+        self._report = report
+        self._log_prompts = log_prompts
+        self._numbers = count(1)
         self._changed = threading.Condition()
         self._waiting: list[Call] = []
-        self._shared: Shared | None = None
-        self._serving = False
+        self._running: list[Shared] = []
+        self._collecting = False
+        self._threads = 0
         self._recent: deque[Served] = deque(maxlen=RECENT)
 
     @property
@@ -196,6 +208,12 @@ class Collector:
             return _rows(self._waiting)
 
     @property
+    def first_waits(self) -> float:
+        """For how long the request that waits longest has, in seconds; 0 where none does."""
+        with self._changed:
+            return self._waiting[0].waited if self._waiting else 0.0
+
+    @property
     def recent(self) -> tuple[Served, ...]:
         """The last batches, the newest last; the one under way is not among them."""
         with self._changed:
@@ -203,14 +221,27 @@ class Collector:
 
     @property
     def current(self) -> Served | None:
-        """The batch under way, or in line for the device."""
-        shared = self._shared
-        return shared and shared.served()
+        """The batch under way, or in line for the device; the oldest, if there are several."""
+        return next(iter(self.under_way), None)
 
-    def submit(self, requests: Sequence[Request], tell: Callable[[News], None]) -> Call:
+    @property
+    def under_way(self) -> tuple[Served, ...]:
+        """All batches that are under way, or in line for a device, the oldest first."""
+        with self._changed:
+            running = list(self._running)
+        return tuple(served for shared in running if (served := shared.served()))
+
+    def submit(
+        self,
+        requests: Sequence[Request],
+        tell: Callable[[News], None],
+        *,
+        prompts: Sequence[str] = (),
+    ) -> Call:
         """Take these requests into the next batch that has room. They must fit the model: what is
-        found out later ends all that share the batch. Raises FullError."""
-        call = Call(requests, tell, window=self._window)
+        found out later ends all that share the batch. `prompts` is what they say, to be logged or
+        shown. Raises FullError."""
+        call = Call(requests, tell, window=self._window, prompts=prompts)
         with self._changed:
             waiting = _rows(self._waiting)
             if waiting + len(requests) > self._most_waiting:
@@ -220,9 +251,7 @@ class Collector:
                 )
             self._waiting.append(call)
             self._changed.notify_all()
-            if not self._serving:
-                self._serving = True
-                threading.Thread(target=self._serve, name="collector", daemon=True).start()
+            self._begin()
         return call
 
     def leave(self, call: Call) -> None:
@@ -236,15 +265,23 @@ class Collector:
             if call in self._waiting:
                 self._waiting.remove(call)
                 self._changed.notify_all()
-            elif self._shared and call in self._shared.calls:
-                self._shared.stop_if_nobody_waits()
+            for shared in self._running:
+                if call in shared.calls:
+                    shared.stop_if_nobody_waits()
+
+    def _begin(self) -> None:
+        """A thread for what waits, unless one collects it already, or as many run as may."""
+        if self._waiting and not self._collecting and self._threads < self._where.at_once:
+            self._threads += 1
+            threading.Thread(target=self._serve, name="collector", daemon=True).start()
 
     def _serve(self) -> None:
-        """The collector's thread."""
+        """A thread of the collector."""
         most = self.batch_size
-        while calls := self._next(most):
+        while shared := self._next(most):
+            calls = shared.calls
             try:
-                self._run(calls)
+                self._run(shared)
                 most = min(2 * most, self.batch_size)
             except RequestError as error:
                 # Each of them fits the model, so it is the memory that all together don't fit.
@@ -259,35 +296,56 @@ class Collector:
                 log.exception("a batch can't be run")
                 _end(calls, RunError("The batch can't be run."))
 
-    def _next(self, most: int) -> list[Call]:
-        """The calls of the next batch, of at most so many rows, once it is full or its window over.
-        None of them, and the end of the thread, if nobody waits."""
+    def _next(self, most: int) -> Shared | None:
+        """The next batch, of at most so many rows, once it is full or its window over. None, and
+        the end of the thread, if nobody waits, or another one collects."""
         with self._changed:
-            while self._waiting and _rows(self._waiting) < self.batch_size:
-                rest = self._waiting[0].due - time.perf_counter()
-                if rest <= 0:
-                    break
-                self._changed.wait(rest)
-            calls = _first(self._waiting, most)
-            del self._waiting[: len(calls)]
-            self._shared = Shared(calls) if calls else None
-            self._serving = bool(calls)
+            calls = [] if self._collecting else self._collected(most)
+            if not calls:
+                self._threads -= 1
+                return None
+            shared = Shared(next(self._numbers), calls)
+            self._running.append(shared)
+            self._begin()
+        return shared
+
+    def _collected(self, most: int) -> list[Call]:
+        self._collecting = True
+        while self._waiting and _rows(self._waiting) < self.batch_size:
+            rest = self._waiting[0].due - time.perf_counter()
+            if rest <= 0:
+                break
+            self._changed.wait(rest)
+        self._collecting = False
+        calls = _first(self._waiting, most)
+        del self._waiting[: len(calls)]
         return calls
 
-    def _run(self, calls: Sequence[Call]) -> None:
-        from engine import StaticBatchEngine
-
-        shared = self._shared
+    def _run(self, shared: Shared) -> None:
+        calls, runs_again = shared.calls, False
         try:
-            shared.run(StaticBatchEngine(self.lm, batch_size=self.batch_size), self._seconds)
+            shared.run(self._where, self.lm, batch_size=self.batch_size, seconds=self._seconds)
+        except RequestError:
+            runs_again = len(calls) > 1
+            raise
         finally:
             served = shared.served()
             with self._changed:
-                self._shared = None
+                self._running.remove(shared)
                 self._recent += [served] if served else []
             if served:
-                who = "1 call" if len(calls) == 1 else f"{len(calls)} calls"
-                log.info("batch of %s %s: %s", who, served.run.status, figures_line(served.run))
+                self._log(served, len(calls))
+            if served and not runs_again:
+                self.traffic.add(served)
+                if self._report:
+                    self._report(served)
+
+    def _log(self, served: Served, calls: int) -> None:
+        told = figures_line(served.run)
+        if self._log_prompts:
+            told += prompts_line(served.prompts)
+        who = "1 call" if calls == 1 else f"{calls} calls"
+        log.info("batch of %s %s: %s", who, served.run.status, told)
 
     def _put_back(self, calls: Sequence[Call]) -> None:
         """In front of all others, and not to wait any longer."""

@@ -7,15 +7,14 @@ import itertools
 import json
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.comparing import compare_frames
 from engine.comparison import Comparison, cut_off, table
-from engine.errors import BatchscopeError, RequestError, RunError, first_line
+from engine.errors import BatchscopeError, LostError, RequestError, RunError, first_line
 from engine.live import WAIT_SECONDS, Refused, Waiting, frames
 from engine.metrics import measure
 from engine.orders import Order, SweepOrder, make_order, make_sweep_order
@@ -28,8 +27,9 @@ from engine.turns import turns_on
 from engine.visitors import Flag, StopFlags
 
 if TYPE_CHECKING:
-    from engine.memory import Forecast
+    from engine.forecast import Forecast
     from engine.models import LanguageModel
+    from engine.where import Named
 
 log = logging.getLogger("batchscope.host")
 
@@ -37,25 +37,51 @@ PATIENCE = 1.0
 """Seconds that a forecast waits for others before there is none."""
 
 Record = Run | Comparison | Sweep
+Report = Callable[[Record | None], None]
 
 
 class Host:
     """The models of a shelf, the limits of a run, and who runs what.
 
-    The log has one line per run, with no text of a prompt unless `log_prompts` is set.
+    The log has one line per run, with no text of a prompt unless `log_prompts` is set. `report` is
+    called with the record of each that is over, None where a visitor left before its end.
     """
 
-    def __init__(self, shelf: ModelShelf, limits: Limits, *, log_prompts: bool = False) -> None:
+    def __init__(
+        self,
+        shelf: ModelShelf,
+        limits: Limits,
+        *,
+        log_prompts: bool = False,
+        report: Report | None = None,
+    ) -> None:
         self.shelf = shelf
         self.limits = limits
         self._log_prompts = log_prompts
-        self._flags = StopFlags(most=limits.runs)
+        self._report = report or (lambda _: None)
+        self._now: dict[str, Order | Run] = {}
+        self._where = shelf.where
+        self._flags = StopFlags(most=limits.runs, new=self._where.new_flag)
         self._numbers = itertools.count(1)
         self._forecasts = threading.BoundedSemaphore(2)  # they tokenise, beside a run
 
     def stop(self, visitor: str) -> None:
         """End the visitor's own run after the forward under way."""
         self._flags.stop(visitor)
+
+    @property
+    def under_way(self) -> list[Run]:
+        """The runs that visitors see grow, each as far as it was shown last."""
+        return [run for run in list(self._now.values()) if isinstance(run, Run)]
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """For each model, the requests of runs that wait for it or for the device."""
+        waiting = dict.fromkeys(self.shelf.names, 0)
+        for order in list(self._now.values()):
+            if isinstance(order, Order):
+                waiting[self._name(order.model)] += len(order.requests)
+        return waiting
 
     def run(self, visitor: str, **asked: Any) -> Iterator[str | Waiting | Run | None]:
         """Run what a visitor asks for, the arguments of `make_order`: what is being waited for,
@@ -84,8 +110,9 @@ class Host:
         asked: dict[str, Any],
         shown: Callable[..., Generator],
     ) -> Iterator[Any]:
-        def begin(lm: LanguageModel, order: Order, stop: Flag) -> Generator:
-            return shown(
+        def begin(lm: Named, order: Order, stop: Flag) -> Generator:
+            return self._where.show(
+                shown,
                 lm,
                 order.requests,
                 stop,
@@ -106,8 +133,9 @@ class Host:
         It ends as `run` does, and counts as the visitor's one run.
         """
 
-        def begin(lm: LanguageModel, order: SweepOrder, stop: Flag) -> Generator:
-            return sweep_frames(
+        def begin(lm: Named, order: SweepOrder, stop: Flag) -> Generator:
+            return self._where.show(
+                sweep_frames,
                 lm,
                 order.batch_sizes,
                 stop,
@@ -133,16 +161,26 @@ class Host:
             yield "Starting."
             order = make()
             loading = self.loading(order.model)
+            self._keep(what, kind, order)
             yield from loading.messages(stop, WAIT_SECONDS)
             if not stop.is_set():
                 shown = begin(loading.result(), order, stop)
-                with closing(_to_the_end(shown, kind, what)) as until_over:
+                with closing(_to_the_end(shown, kind, what, stop)) as until_over:
                     for frame in until_over:
-                        record = frame if isinstance(frame, kind) else record
+                        if isinstance(frame, kind):
+                            record = frame
+                            self._keep(what, kind, record)
                         if not isinstance(frame, kind) or frame.status == "running":
                             yield frame
         _log_end(what, record, self._told(order, record))
+        if record is not None:
+            self._report(record)
         yield record
+
+    def _keep(self, what: str, kind: type[Record], now: Order | SweepOrder | Record) -> None:
+        """How far a run is, until its end."""
+        if kind is Run:
+            self._now[what] = now
 
     def forecast(self, order: Order) -> Forecast | None:
         """What a run will need of memory. None as long as its model is not there, or while others
@@ -152,20 +190,7 @@ class Host:
         if lm is None or not self._forecasts.acquire(timeout=PATIENCE):
             return None
         try:
-            from engine import StaticBatchEngine
-            from engine.memory import check_memory
-
-            engine = StaticBatchEngine(
-                lm,
-                batch_size=order.batch_size,
-                padding_side=order.padding_side,
-                chat_template=order.chat_template,
-            )
-            found = engine.forecast(order.requests)
-            if len(turns_on(lm.device)):
-                found = replace(found, free_bytes=None)
-            check_memory(found)
-            return found
+            return self._where.ask(forecast_of, lm, order)
         finally:
             self._forecasts.release()
 
@@ -183,6 +208,7 @@ class Host:
             yield
         except GeneratorExit:
             log.info("%s left by its visitor%s", what, told())
+            self._report(None)
             raise
         except BatchscopeError as error:
             log.info("%s refused: %s", what, error)
@@ -190,6 +216,8 @@ class Host:
         except Exception as error:
             log.warning("%s failed: %s", what, first_line(error))
             raise
+        finally:
+            self._now.pop(what, None)
 
     def _told(self, order: Order | SweepOrder | None, record: Record | None) -> str:
         """What the log says of a record, if there is one."""
@@ -201,7 +229,26 @@ class Host:
             line, prompts = comparison_line(record), [each.prompt for each in order.requests]
         else:
             line, prompts = sweep_line(record), [order.prompt]
-        return f": {line}" + (f"; {json.dumps(prompts)}" if self._log_prompts else "")
+        return f": {line}" + (prompts_line(prompts) if self._log_prompts else "")
+
+
+def forecast_of(lm: LanguageModel, order: Order) -> Forecast:
+    """What a run will need of the memory of the model's device. Raises RequestError if it can't be
+    run."""
+    from engine import StaticBatchEngine
+    from engine.memory import check_memory
+
+    engine = StaticBatchEngine(
+        lm,
+        batch_size=order.batch_size,
+        padding_side=order.padding_side,
+        chat_template=order.chat_template,
+    )
+    found = engine.forecast(order.requests)
+    if len(turns_on(lm.device)):
+        found = replace(found, free_bytes=None)
+    check_memory(found)
+    return found
 
 
 def _log_end(what: str, record: Record | None, told: str) -> None:
@@ -229,6 +276,11 @@ def figures_line(run: Run) -> str:
     return ", ".join(parts) + (f"; {run.error}" if run.error else "")
 
 
+def prompts_line(prompts: Sequence[str]) -> str:
+    """What prompts say, behind a run for the log, if it may have them."""
+    return f"; {json.dumps(prompts)}"
+
+
 def comparison_line(comparison: Comparison) -> str:
     """A comparison for the log: how long each engine took, or why it did not run."""
     parts = [comparison.runs[0].model.name] if comparison.runs else []
@@ -254,9 +306,11 @@ def _noun(kind: type[Record]) -> str:
 Shown = TypeVar("Shown")
 
 
-def _to_the_end(shown: Generator[Shown], kind: type[Record], what: str) -> Generator[Shown]:
+def _to_the_end(
+    shown: Generator[Shown], kind: type[Record], what: str, stop: Flag
+) -> Generator[Shown]:
     """Pass on what is shown of `what`, "run 3"; the last frame is the record of its end, which is
-    of that kind."""
+    of that kind. There is none where it was stopped in line for a replica."""
     record, noun = None, _noun(kind)
     with closing(shown):
         try:
@@ -266,6 +320,11 @@ def _to_the_end(shown: Generator[Shown], kind: type[Record], what: str) -> Gener
                 if isinstance(frame, kind):
                     record = frame
                 yield frame
+        except LostError as error:
+            if record is None:
+                raise
+            if record.status == "running":
+                yield _cut_off(record, str(error))
         except BatchscopeError:
             raise
         except Exception as error:
@@ -274,9 +333,13 @@ def _to_the_end(shown: Generator[Shown], kind: type[Record], what: str) -> Gener
                 raise
             log.exception("%s was cut off", what)
             if record.status == "running":
-                cause = f"The {noun} was cut off: {first_line(error)}."
-                is_comparison = isinstance(record, Comparison)
-                end = cut_off if is_comparison else partial(replace, status="error")
-                yield end(record, error=cause)
-    if record is None:
+                yield _cut_off(record, f"The {noun} was cut off: {first_line(error)}.")
+    if record is None and not stop.is_set():
         raise RunError(f"The {noun} ended before it began.")
+
+
+def _cut_off(record: Record, cause: str) -> Record:
+    """The record as it stands, as that of something that has ended."""
+    if isinstance(record, Comparison):
+        return cut_off(record, error=cause)
+    return replace(record, status="error", error=cause)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -51,10 +52,16 @@ class DataComponent(gr.HTML):
 @cache  # Gradio makes a component anew for every update that skips it
 def sources(folder: Path, name: str, scripts: tuple[str, ...] = ()) -> tuple[str, str]:
     """The template `name`.html of a folder, and its script: what all components share, then
-    `scripts`, then `name`.js."""
+    `scripts`, then `name`.js. `<!-- include FILE -->` in a template stands for that file."""
     files = [COMMON_JS, *(folder / f"{script}.js" for script in (*scripts, name))]
-    script = "\n".join(file.read_text(encoding="utf-8") for file in files)
-    return (folder / f"{name}.html").read_text(encoding="utf-8"), script
+    script = "\n".join(map(_read, files))
+    template = _read(folder / f"{name}.html")
+    included = re.sub(r"<!-- include (\S+) -->", lambda found: _read(folder / found[1]), template)
+    return included, script
+
+
+def _read(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
 
 
 def allow_assets() -> None:

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -14,7 +15,7 @@ from gradio.state_holder import SessionState
 from gradio_client.utils import is_file_obj_with_meta, traverse
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
-from starlette.routing import Mount
+from starlette.routing import BaseRoute
 
 from viz.assets import allow_assets
 from viz.page.guard import Guard
@@ -57,13 +58,21 @@ async def _malformed(_: Any, __: Exception) -> PlainTextResponse:
 
 class Demo(gr.Blocks):
     """Blocks that bring their looks along, and keep visitors' data to themselves, whoever
-    launches them. `runs` is how many may be under way or wait; `beside` are apps that the same
-    server has at other paths."""
+    launches them. `runs` is how many may be under way or wait; `beside` are routes that the same
+    server has besides, and `css_paths` style sheets of what not every page has."""
 
-    def __init__(self, *, runs: int, beside: Sequence[Mount] = (), **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        runs: int,
+        beside: Sequence[BaseRoute] = (),
+        css_paths: Sequence[Path] = (),
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         self._runs = runs
         self._beside = beside
+        self._css_paths = css_paths
 
     def is_heard(self, session: str) -> bool:
         """Whether somebody takes what is streamed to this session."""
@@ -123,7 +132,7 @@ class Demo(gr.Blocks):
         own = {
             "theme": gr.themes.Base(font=FONT, font_mono=["monospace"]),
             "css": css_variables(),
-            "css_paths": CSS_PATHS,
+            "css_paths": [*CSS_PATHS, *self._css_paths],
             "footer_links": [],
             "run_history": False,
             "ssr_mode": False,

@@ -117,6 +117,7 @@ function tell() {
   const [title, ...lines] = pinned ? describe(pinned) : asker.explain();
   if (title === undefined) return closeAbout();
   setText(about.querySelector("h3"), title);
+  setAttribute(about, "aria-label", title);
   find("about-lines").replaceChildren(...lines.map((line) => (line.nodeType ? line : make("p", "", line))));
   about.hidden = false;
   const frame = stage.getBoundingClientRect();

@@ -4,6 +4,7 @@
 const fileInput = find("file");
 const drop = find("drop");
 const online = typeof server !== "undefined"; // not in a page that was exported
+const opens = online && !fixed.watching; // what is watched shows nothing else
 let asked = null; // the newest question for a run to show
 const UNDER_WAY = "A run is under way: stop it, or wait for its end.";
 
@@ -79,10 +80,18 @@ function drawMenus() {
     if (menu.inert === over()) menu.inert = !over();
     if (!over() && menu.open) menu.open = false;
   }
+  if (fixed.watching) find("files").hidden = !run.value.record;
 }
 
 find("files").hidden = !online;
+find("open").hidden = !opens;
 if (online) {
+  fillMenu(
+    find("export"),
+    fixed.exports.map(({ label, note, ...what }) => ({ label, note, act: () => exportAs(what) })),
+  );
+}
+if (opens) {
   fillMenu(find("open"), [
     ...fixed.recorded_runs.map(({ name, label }) => ({
       label,
@@ -92,10 +101,6 @@ if (online) {
     { label: "A saved run…", note: "JSON", act: () => fileInput.click() },
     { label: "These prompts in the form", note: "to run again", act: fillForm },
   ]);
-  fillMenu(
-    find("export"),
-    fixed.exports.map(({ label, note, ...what }) => ({ label, note, act: () => exportAs(what) })),
-  );
   fileInput.addEventListener("change", () => {
     openFile(fileInput.files[0]);
     fileInput.value = "";

@@ -221,10 +221,12 @@ function lines() {
 }
 
 // A stroke through each padded cell and a dot in each idle one, so that colour is not the only
-// sign: one path for each state, where cells are wide enough. `at` writes a point.
+// sign: one path for each state, where cells are wide enough. And where it is known whose client has
+// left, a line through what was computed for nobody. `at` writes a point.
 function signs(at = (x, y) => `${x},${y}`) {
   const { z, edges, narrowest, rowHeight, letters, across } = drawn;
-  if (narrowest < 7 || rowHeight < 12) return [];
+  const gone = view.value.marks ? [goneSign(at)] : [];
+  if (narrowest < 7 || rowHeight < 12) return gone;
   const sign = (state, width, rise, thickness) => {
     const half = Math.min(width * letters, narrowest / 3) / across;
     const path = z.flatMap((row, slot) =>
@@ -237,7 +239,21 @@ function signs(at = (x, y) => `${x},${y}`) {
     const line = { width: thickness ?? 2 * half * across, color: colour("panel") };
     return { type: "path", path: path.join("") || "M0,0", xref: "x", yref: "y", opacity: 0.6, line };
   };
-  return [sign("padded", 0.25, (0.36 * letters) / rowHeight, 0.11 * letters), sign("idle", 0.1, 0)];
+  return [sign("padded", 0.25, (0.36 * letters) / rowHeight, 0.11 * letters), sign("idle", 0.1, 0), ...gone];
+}
+
+function goneSign(at) {
+  const path = drawn.places.flatMap(({ batch, start }) =>
+    batch.requests.map((request, slot) => {
+      const { left } = view.value.marks[request];
+      const first = left === null ? -1 : batch.forwards.findIndex(({ started }) => started >= 1000 * left);
+      const end = view.rows[request].tokens.length;
+      if (first < 0 || first >= end) return "";
+      return `M${at(drawn.edges[start + first], slot)}L${at(drawn.edges[start + end], slot)}`;
+    }),
+  );
+  const line = { width: 0.2 * drawn.letters, color: colour("panel") };
+  return { type: "path", path: path.join("") || "M0,0", xref: "x", yref: "y", line };
 }
 
 // What stands under the columns that are in view, as long as their place allows.

@@ -51,10 +51,20 @@ function rowWords(request) {
   return `${fixed.row_words[row.state]} · ${row.tokens.length}/${view.value.budgets[request]}`;
 }
 
+// What else is known of a row, once it is known: what it waited, and that its client has left.
+function marksOf(request) {
+  const mark = view.value.marks?.[request];
+  if (!mark) return [];
+  const gone = mark.left !== null && (view.last || 1000 * mark.left <= finishedAt()[view.step]);
+  return [mark.waited, gone ? mark.gone : ""];
+}
+
 function makeCard(_, request) {
   const card = make("article", "bs-card");
   const prompt = make("span", "bs-prompt");
   const state = make("span", "bs-state");
+  const marks = make("div", "bs-marks");
+  marks.append(make("span"), make("span", "bs-gone"));
   const text = make("div", "bs-text");
   text.setAttribute("role", "group");
   text.setAttribute("aria-label", `Answer ${request + 1}`);
@@ -62,7 +72,8 @@ function makeCard(_, request) {
   const title = make("div", "bs-card-head");
   title.append(make("span", "bs-number", String(request + 1)), prompt, state);
   card.append(title, text);
-  return { card, prompt, state, text, said: "", measured: "" };
+  if (fixed.watching) text.before(marks);
+  return { card, prompt, state, marks, text, said: "", measured: "" };
 }
 
 // What is there stays where a text only grew: a browser shapes and breaks what is appended alone.
@@ -81,9 +92,12 @@ function drawTexts() {
     find("texts").replaceChildren(...cards.map(({ card }) => card));
   }
   const data = { count: rows.length > 8 ? "many" : rows.length, small: rows.length > 6, lines: rows.length > 4 ? 1 : 2 };
+  if (fixed.watching) data.hidden = value.hidden;
   for (const [name, datum] of Object.entries(data)) setAttribute(find("texts"), `data-${name}`, datum);
   cards.forEach((card, request) => {
     setText(card.prompt, value.prompts[request]);
+    const marks = marksOf(request);
+    [...card.marks.children].forEach((node, i) => setText(node, marks[i] ?? ""));
     setText(card.state, rowWords(request));
     setAttribute(card.card, "data-running", rows[request].state === "running");
     writeText(card, rows[request].text);
@@ -119,7 +133,7 @@ function drawTable() {
       batch.pads[slot],
       rows[request].tokens.length,
       batch.times.length - rows[request].tokens.length,
-      rowWords(request),
+      [rowWords(request), ...marksOf(request)].filter(Boolean).join(", "),
     ]),
   );
   while (body.rows.length > lines.length) body.deleteRow(-1);
@@ -144,7 +158,7 @@ function present(value) {
   const running = value.status === "running";
   if (stage.dataset.status !== value.status) {
     stage.dataset.status = value.status;
-    keep(RUNNING, running ? "yes" : "no");
+    if (!fixed.watching) keep(RUNNING, running ? "yes" : "no");
   }
   if (isNew) {
     pause();
@@ -155,11 +169,12 @@ function present(value) {
   if (running) find("lost").hidden = true;
   run = readRun(value, wasRunning ? run : undefined);
   show(run.steps, { grows: wasRunning && running });
+  stage.dataset.frames = Number(stage.dataset.frames ?? 0) + 1;
+  if (fixed.watching) return; // nobody asked for it, so nothing is said or moved
   if (isNew && running) {
     setText(find("said"), `Running ${value.prompts.length} prompts.`);
     if (stage.getBoundingClientRect().top > innerHeight / 2) stage.scrollIntoView();
   } else if (!running && !isFirst && (isNew || wasRunning)) setText(find("said"), value.summary);
-  stage.dataset.frames = Number(stage.dataset.frames ?? 0) + 1;
 }
 
 // Draws the run as it stood after a step; what `grows` has been drawn as far as it went before.
@@ -206,8 +221,14 @@ find("legend").replaceChildren(
     return item;
   }),
 );
-find("lost").hidden = !wasCutOff();
-keep(RUNNING, "no");
+if (fixed.watching) {
+  const gone = make("li");
+  gone.append(make("i", "bs-active bs-gone"), make("span", "", "client gone"));
+  find("legend").append(gone);
+} else {
+  find("lost").hidden = !wasCutOff();
+  keep(RUNNING, "no");
+}
 // The first tokens and the end are waited for.
 const isAwaited = () => view.step === 0 || props.value.status !== "running";
 watch("value", () => draws(() => present(unpacked(props.value)), { now: isAwaited() }));
@@ -216,5 +237,5 @@ new MutationObserver(() => view && drawPicture()).observe(document.body, {
   attributes: true,
   attributeFilter: ["class"],
 });
-present(props.value);
-if (run.value.recorded && !still) startPlaying();
+if (!fixed.watching) present(props.value);
+if (run?.value.recorded && !still) startPlaying();

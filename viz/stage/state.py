@@ -53,7 +53,8 @@ class StageWriter:
     times[b]: "<started>/<seconds> " per forward, both in milliseconds.
     kv[b]: "<live>/<padding>/<dead> " per forward, in bytes.
     A run that is over also has its `record` as JSON, and `moments` for a replay, one every
-    `stride` steps: moments[i] is after step min(i * stride, the last).
+    `stride` steps: moments[i] is after step min(i * stride, the last). `marks`, if there are any,
+    say more of each row: see `viz.watch.state`.
     """
 
     def __init__(self, run: Run, *, key: str, recorded: bool = False) -> None:
@@ -79,8 +80,9 @@ class StageWriter:
         self._times = [""] * len(run.batches)
         self._kv = [""] * len(run.batches)
 
-    def write(self, run: Run) -> StageState:
-        """The value for the run, which has grown since it was written last."""
+    def write(self, run: Run, *, replay: bool = True) -> StageState:
+        """The value for the run, which has grown since it was written last. Without `replay`, what
+        only a run that is over has is left out: it takes long to make, and to send."""
         for batch, steps in groupby(run.steps[self._written :], key=lambda step: step.batch):
             self._add(list(steps), run.batches[batch])
         self._written = len(run.steps)
@@ -98,7 +100,7 @@ class StageWriter:
             "kv": list(self._kv),
             **moment(run, figures),
         }
-        if run.status != "running":
+        if replay and run.status != "running":
             every = stride(run)
             state |= {
                 "stride": every,

@@ -21,17 +21,19 @@ import argparse
 import itertools
 import json
 import math
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, Literal, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 # Before anything that brings torch, which ZeroGPU changes.
 from engine.live import ON_ZERO_GPU, WAIT_SECONDS, Waiting
 
 # isort: split
 import gradio as gr
-from starlette.routing import Mount
+from starlette.routing import BaseRoute, Mount
 
 from engine.comparison import Comparison
 from engine.errors import ModelError, RequestError
@@ -48,10 +50,12 @@ from engine.orders import (
 )
 from engine.presets import DEFAULT_MODEL, MIXED, PRESETS, Preset, find_preset
 from engine.promptfile import MAX_BYTES, SUFFIXES, read_prompts, shown_name
+from engine.ranks import processes
 from engine.requests import DEFAULT_BUDGET, Limits
 from engine.run import PaddingSide, Run
 from engine.shelf import ModelShelf
-from engine.sweep import DEFAULT_PROMPT, Progress, Sweep, report
+from engine.sweep import DEFAULT_PROMPT, Progress, Sweep
+from engine.sweepfile import report
 from engine.visitors import LatestOnly, StillRunningError
 from viz.compare.compare import CompareTab, source_in
 from viz.compare.state import CompareWriter, compare_value
@@ -79,6 +83,12 @@ from viz.story.story import Story
 from viz.sweep.state import shown_state, sweep_value
 from viz.sweep.sweep import SweepTab, order_in
 from viz.words import plural, under_way
+
+if TYPE_CHECKING:
+    from engine.fleet import Fleet
+    from engine.openai.server import Server
+    from engine.prometheus import Metrics
+    from viz.watch.feed import Watch
 
 gc.enable()
 
@@ -136,7 +146,7 @@ class Page:
                     if writer is None:
                         writer, text, busy = StageWriter(frame, key=key), self._notes(model), True
                     if frame.status != "running":
-                        busy = False
+                        text, busy = self._notes(model), False
                     yield run_outputs(stage=packed(writer.write(frame)), text=text, busy=busy)
                 elif isinstance(frame, Waiting):
                     place = self._place_in_line(frame)
@@ -146,7 +156,7 @@ class Page:
                 else:
                     yield run_outputs(text=frame, busy=True)
         except StillRunningError as error:
-            yield run_outputs(text=str(error), kind="error")
+            yield run_outputs(text=str(error))
         except Exception as error:
             yield run_outputs(text=sentence(error), kind="error", busy=False)
 
@@ -442,7 +452,7 @@ class Endpoints:
     ) -> Iterator[SweepUpdate]:
         """Measure how fast batches of growing size run. Streams {"status", "doing", "sizes"} while
         it runs; the last one, and the result, is the whole report, which has these keys too, except
-        "doing": the content of a saved sweep, to open in the page or with engine.sweep.
+        "doing": the content of a saved sweep, to open in the page or with engine.sweepfile.
 
         Parameters:
             prompt: a text that every row of every batch has
@@ -555,13 +565,24 @@ def build_demo(
     *,
     limits: Limits | None = None,
     log_prompts: bool = False,
-    beside: Sequence[Mount] = (),
+    beside: Sequence[BaseRoute] = (),
+    watch: "Watch | None" = None,
+    metrics: "Metrics | None" = None,
 ) -> Demo:
-    """The page over the models of a shelf, and what the same server has beside it."""
-    host = Host(shelf, limits or Limits(), log_prompts=log_prompts)
+    """The page over the models of a shelf, and what the same server has beside it. With `watch` it
+    has a tab that shows the batches of OpenAI's endpoints; `metrics` counts what the page runs."""
+    host = Host(
+        shelf,
+        limits or Limits(),
+        log_prompts=log_prompts,
+        report=metrics and metrics.count_record,
+    )
+    if metrics:
+        metrics.follow_page(host)
     demo = Demo(
         runs=host.limits.runs,
-        beside=beside,
+        beside=[*beside, *(part.route for part in (watch, metrics) if part)],
+        css_paths=watch_styles(watch),
         title="Batchscope",
         fill_width=True,
         analytics_enabled=False,
@@ -594,6 +615,11 @@ def build_demo(
                 )
                 with gr.Column(elem_id="bs-right"):
                     stage = Stage()
+            if watch:
+                from viz.watch.watch import WatchTab
+
+                with gr.Tab("Watch", id="watch"):
+                    WatchTab(watch)
             with gr.Tab("Batch size", id="sweep"):
                 sweep = SweepTab(
                     sizes=sizes_to_offer(host.limits),
@@ -641,7 +667,9 @@ def _connect(
         "inputs": order,
         "outputs": [stage, form.notice, form.run, form.stop],
         "postprocess": False,  # the values are plain data, and a run waits for each of them
-        "trigger_mode": "once",
+        # Gradio holds a run to be under way for a moment longer than Run is disabled, and would
+        # drop what is pressed in it; the host sees to it that a visitor has one run at a time.
+        "trigger_mode": "multiple",
         **streams,
     }
     to_forecast = {
@@ -694,27 +722,76 @@ def _connect(
     editor.linked(page.linked_settings, outputs=[form.model, *settings], **each_time)
 
 
-def shelf_for(options: argparse.Namespace) -> ModelShelf:
-    """The models that the command line names. None is loaded yet, except on ZeroGPU, which takes
-    only what was loaded before the launch."""
-    shelf = ModelShelf(
-        options.model or [DEFAULT_MODEL],
-        device=options.device,
-        dtype=options.dtype,
-        compile=options.compile,
-    )
+def shelf_for(options: argparse.Namespace) -> "ModelShelf | Fleet":
+    """The models that the command line names, in this process or in replicas of it. None is loaded
+    yet, except on ZeroGPU, which takes only what was loaded before the launch."""
+    names = options.model or [DEFAULT_MODEL]
+    how = {"device": options.device, "dtype": options.dtype, "compile": options.compile}
+    if reason := reason_against_spreading(options):
+        sys.exit(reason)
+    if options.replicas or options.ray:
+        return fleet_for(names, options, how)
+    shelf = ModelShelf(names, device_map=options.device_map, **how)
     if ON_ZERO_GPU:
         shelf.load_all()
     return shelf
 
 
-def openai_endpoints(shelf: ModelShelf, options: argparse.Namespace) -> list[Mount]:
-    """OpenAI's endpoints where the command line asks for them; else nothing of them is imported."""
-    if not options.openai:
+def reason_against_spreading(options: argparse.Namespace) -> str | None:
+    """Why one model can't be spread over devices as the command line has it."""
+    if processes().count > 1:
+        return (
+            "The page runs in one process: under torchrun only python -m engine does, where all "
+            "processes follow the same requests. For several GPUs use --device-map auto."
+        )
+    if options.device_map and (options.replicas or options.ray):
+        return "A replica has one GPU of its own: use --replicas or --device-map, not both."
+    if options.device_map and ON_ZERO_GPU:
+        return "ZeroGPU lends one GPU at a time: leave out --device-map."
+    return None
+
+
+def fleet_for(names: Sequence[str], options: argparse.Namespace, how: dict[str, Any]) -> "Fleet":
+    """Replicas, where the command line asks for them; else nothing of them is imported."""
+    from engine.cluster import reason_against
+
+    if reason := reason_against(options.replicas, options.ray, options.device):
+        sys.exit(reason)
+    from engine.fleet import Fleet
+
+    replicas = {"replicas": options.replicas, "address": options.ray}
+    return Fleet(names, **replicas, log_level=options.log_level, **how)
+
+
+def watch_styles(watch: "Watch | None") -> list[Path]:
+    if not watch:
         return []
+    from viz.watch.watch import CSS
+
+    return [CSS]
+
+
+def metrics_of(shelf: ModelShelf, options: argparse.Namespace) -> "Metrics | None":
+    """What Prometheus scrapes, where the command line asks for it; else nothing is imported."""
+    if not options.metrics:
+        return None
+    try:
+        from engine.prometheus import Metrics
+    except ModuleNotFoundError:
+        sys.exit("--metrics needs prometheus_client: pip install prometheus-client")
+    return Metrics(shelf.names)
+
+
+def openai_server(
+    shelf: ModelShelf, options: argparse.Namespace, metrics: "Metrics | None" = None
+) -> "Server | None":
+    """What is behind OpenAI's endpoints where the command line asks for them; else nothing of them
+    is imported."""
+    if not options.openai:
+        return None
     if ON_ZERO_GPU:
         sys.exit("--openai needs a device that stays: ZeroGPU lends one to each run of the page.")
-    from engine.openai.server import Server, Serving, build_api
+    from engine.openai.server import Server, Serving
 
     serving = Serving(
         window=options.batch_window_ms / 1000,
@@ -722,11 +799,46 @@ def openai_endpoints(shelf: ModelShelf, options: argparse.Namespace) -> list[Mou
         most_waiting=options.most_waiting,
         key=options.openai_key,
     )
-    return [Mount("/v1", build_api(Server(shelf, limits_of(options), serving)))]
+    server = Server(
+        shelf,
+        limits_of(options),
+        serving,
+        report=metrics and metrics.count_served,
+        log_prompts=options.log_prompts,
+        show_prompts=options.watch_texts,
+    )
+    if metrics:
+        metrics.follow_server(server)
+    return server
+
+
+def openai_endpoints(server: "Server | None") -> list[Mount]:
+    """OpenAI's endpoints, to be mounted beside the page, if there are to be any."""
+    if server is None:
+        return []
+    from engine.openai.server import mounted
+
+    return [mounted(server)]
+
+
+def watch_of(server: "Server | None", options: argparse.Namespace) -> "Watch | None":
+    """What the page shows of the batches that OpenAI's endpoints collect."""
+    if server is None:
+        return None
+    from viz.watch.feed import Watch
+
+    return Watch(
+        server.collectors.get,
+        server.shelf.names,
+        texts=options.watch_texts,
+        asks_for_key=options.openai_key is not None,
+    )
 
 
 def main(demo: Demo, shelf: ModelShelf, options: argparse.Namespace) -> None:
     start_log(options.log_level)
+    if options.replicas:  # which end with the page, whoever ends it
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     gc.freeze()  # the page is there for good: no search for garbage needs to go through it again
     demo.launch(
         server_name=options.host,
@@ -740,11 +852,15 @@ def main(demo: Demo, shelf: ModelShelf, options: argparse.Namespace) -> None:
 
 options = page_options(sys.argv[1:] if __name__ == "__main__" else [])
 shelf = shelf_for(options)
+metrics = metrics_of(shelf, options)
+server = openai_server(shelf, options, metrics)
 demo = build_demo(
     shelf,
     limits=limits_of(options),
     log_prompts=options.log_prompts,
-    beside=openai_endpoints(shelf, options),
+    beside=openai_endpoints(server),
+    watch=watch_of(server, options),
+    metrics=metrics,
 )
 
 # `gradio app.py` runs this file again after every edit, for a new `demo` and nothing else.

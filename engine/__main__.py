@@ -1,4 +1,4 @@
-"""The engine in a shell: `python -m engine run`, `compare`, `bench` and `waste`."""
+"""The engine in a shell: `python -m engine run`, `compare`, `bench`, `capacity` and `waste`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine import comparison, runfile, sweep
+from engine import comparison, runfile, sweepfile
 from engine.benchoptions import add_bench, start_bench
+from engine.capacityoptions import add_capacity, plans, read_file
 from engine.comparison import Comparison
 from engine.errors import BatchscopeError, RecordError, RequestError, RunError
 from engine.metrics import Row, measure
 from engine.options import add_device_options
 from engine.presets import DEFAULT_MODEL, MIXED, NO_PRESET, PRESETS, find_preset
 from engine.promptfile import MAX_BYTES, FilePrompt, read_prompts
+from engine.ranks import processes
 from engine.requests import (
     DEFAULT_BUDGET,
     Limits,
@@ -30,6 +32,7 @@ from engine.run import PaddingSide, Request, Run, Step
 from engine.sweep import Progress, Sweep
 from viz.slots import batch_slots, slot_states
 from viz.terminal import blocks, inert
+from viz.terminal_capacity import capacity_report
 from viz.terminal_compare import comparison_report
 from viz.terminal_sweep import size_line, sweep_report
 from viz.words import (
@@ -50,6 +53,9 @@ if TYPE_CHECKING:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit status is 0, or 2 if what was asked for can't be done."""
     options = build_parser().parse_args(arguments)
+    if processes().rank:  # under torchrun one speaks for all, which do the same
+        sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+        options.json = None
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115  it may be closed
     sys.stdout.reconfigure(errors="replace")  # bars and texts on a terminal that is not UTF-8
     try:
@@ -72,11 +78,12 @@ def build_parser() -> argparse.ArgumentParser:
         prog="python -m engine", description="Run prompts as static batches and see what it costs."
     )
     commands = parser.add_subparsers(
-        title="commands", required=True, metavar="run | compare | bench | waste"
+        title="commands", required=True, metavar="run | compare | bench | capacity | waste"
     )
     _add_run(commands)
     _add_compare(commands)
     add_bench(commands).set_defaults(command=bench_command)
+    add_capacity(commands).set_defaults(command=capacity_command)
     _add_waste(commands)
     return parser
 
@@ -267,6 +274,8 @@ def _order(options: argparse.Namespace) -> _Order:
         min_new_tokens=options.min_new_tokens,
         stop=options.stop,
     )
+    if processes().count > 1 and options.seed is None and requests[0].sampling.temperature:
+        raise RequestError("All processes must draw the same numbers: name a --seed.")
     default_size = preset.batch_size or min(len(requests), Limits().batch_size)
     batch_size = check_batch_size(options.batch_size or default_size)
     _check_folder(options.json)
@@ -286,6 +295,7 @@ def _load(options: argparse.Namespace) -> LanguageModel:
         device=options.device,
         dtype=options.dtype,
         compile=options.compile,
+        device_map=options.device_map,
         on_progress=_show_progress,
     )
     for note in lm.notes:
@@ -312,6 +322,16 @@ def bench_command(options: argparse.Namespace) -> None:
             _report_sweep(newest, options.json)
     if newest.error:
         raise RunError(newest.error)
+
+
+def capacity_command(options: argparse.Namespace) -> None:
+    measured = read_file(options)
+    found = []
+    for number, plan in enumerate(plans(measured, options), 1):
+        _show_progress(f"computed {number} of {len(options.per_hour)}", None)
+        found.append(plan)
+    _clear_line()
+    print(inert(capacity_report(measured.model, measured.jobs, measured.costs, found)))
 
 
 def waste_command(options: argparse.Namespace) -> None:
@@ -377,9 +397,9 @@ def _report_sweep(measured: Sweep, path: Path | None) -> None:
     _clear_line()
     if path is not None:
         with _saving(path):
-            path.write_text(sweep.dumps(measured, indent=2), encoding="utf-8")
+            path.write_text(sweepfile.dumps(measured, indent=2), encoding="utf-8")
     print(inert(sweep_report(measured)), file=sys.stderr)
-    print(sweep.dumps(measured), flush=True)
+    print(sweepfile.dumps(measured), flush=True)
 
 
 def _report_comparison(compared: Comparison, path: Path | None) -> None:

@@ -1,9 +1,9 @@
 """Requests that arrive over time: how long they wait for a slot, computed at the price of forwards.
 
 Static batching collects: a batch leaves when it has all of its rows, or when its first request has
-waited for the window, but not before the batch ahead of it is over. Continuous batching gives a
-request a slot from the next forward on, as soon as one is free. Both serve first come, first
-served, and both pay what engine.costs says.
+waited for the window, but not before a replica is free, which with one of them is when the batch
+ahead is over. Continuous batching gives a request a slot from the next forward on, as soon as one
+is free. Both serve first come, first served, and both pay what engine.costs says.
 
 Nothing is computed per token: in static batches there is one computation per batch, and in
 continuous batching one per event (requests get their slots, a request ends, one arrives while a
@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -45,7 +45,8 @@ class Load(NamedTuple):
 class Service:
     """How a load was served, computed. Per request, in seconds since the start, of shape (N,): when
     it `arrived`, was `given` a slot, and had its `first` and its `last` token. Spreads are from its
-    arrival on. `busy_seconds` is how long a forward was running."""
+    arrival on. `busy_seconds` is how long a forward was running, all `replicas` together, each with
+    so many `slots`; `batches` is how many static ones there were."""
 
     name: Literal["static", "continuous"]
     slots: int
@@ -54,6 +55,8 @@ class Service:
     first: np.ndarray
     last: np.ndarray
     busy_seconds: float
+    replicas: int = 1
+    batches: int | None = None
 
     @property
     def seconds(self) -> float:
@@ -62,9 +65,9 @@ class Service:
 
     @property
     def utilisation(self) -> float:
-        """The share of the time for which a forward was running. Near 1, requests come faster than
+        """The share of the time for which a replica was busy. Near 1, requests come faster than
         they can be served, and waits grow for as long as they come."""
-        return self.busy_seconds / self.seconds
+        return self.busy_seconds / (self.replicas * self.seconds)
 
     @property
     def output_tokens_per_second(self) -> float:
@@ -159,10 +162,15 @@ def load_of(jobs: Sequence[Job], arrived: np.ndarray, *, seed: int) -> Load:
     return Load(arrived, prompts[drawn], generated[drawn])
 
 
-def static(load: Load, costs: CostModel, *, batch_size: int, window: float) -> Service:
-    """Serve in static batches. `window` is how many seconds the first request of a batch waits for
-    others; with `math.inf` only a full batch leaves, and the last one once all have come."""
+def static(
+    load: Load, costs: CostModel, *, batch_size: int, window: float, replicas: int = 1
+) -> Service:
+    """Serve in static batches, each on the replica that has been free for longest. `window` is how
+    many seconds the first request of a batch waits for others; with `math.inf` only a full batch
+    leaves, and the last one once all have come."""
     _check_slots(batch_size)
+    if replicas < 1:
+        raise RequestError("It takes at least 1 replica to serve requests.")
     if not window >= 0:
         raise RequestError("The window must be 0 seconds or more.")
     arrived, prompts, generated = (column.tolist() for column in load)
@@ -170,12 +178,13 @@ def static(load: Load, costs: CostModel, *, batch_size: int, window: float) -> S
     prices = _step_prices(costs, min(batch_size, requests))
     leaves: list[float] = []
     begins: list[int] = []
-    begin, free, busy = 0, 0.0, 0.0
+    free = [0.0] * replicas  # a heap
+    begin, busy = 0, 0.0
     while begin < requests:
         full = begin + batch_size
         all_there = arrived[-1] if window == math.inf else math.inf
         filled = arrived[full - 1] if full <= requests else all_there
-        leave = max(free, min(filled, arrived[begin] + window))
+        leave = max(free[0], min(filled, arrived[begin] + window))
         end = bisect_right(arrived, leave, begin + 1, min(full, requests))
         rows, width = end - begin, max(prompts[begin:end])
         later = max(generated[begin:end]) - 1
@@ -187,7 +196,7 @@ def static(load: Load, costs: CostModel, *, batch_size: int, window: float) -> S
         )
         leaves.append(leave)
         begins.append(begin)
-        free = leave + seconds
+        heapreplace(free, leave + seconds)
         busy += seconds
         begin = end
     at = np.array(begins)
@@ -200,7 +209,9 @@ def static(load: Load, costs: CostModel, *, batch_size: int, window: float) -> S
     later = load.generated - 1
     columns = rows * (later * (width + 1) + later * (later - 1) // 2)
     last = first + later * np.array(prices)[rows] + columns * costs.column
-    return Service("static", batch_size, load, given, first, last, busy)
+    return Service(
+        "static", batch_size, load, given, first, last, busy, replicas=replicas, batches=len(at)
+    )
 
 
 def continuous(load: Load, costs: CostModel, *, slots: int) -> Service:

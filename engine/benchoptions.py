@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.errors import RequestError
 from engine.options import add_device_options, at_least_one
 from engine.presets import DEFAULT_MODEL
 from engine.sweep import DEFAULT_PROMPT, Progress, Sweep
@@ -109,8 +110,11 @@ def start_bench(
     how = {"device": options.device, "dtype": options.dtype, "compile": options.compile}
     if options.random_weights:
         on_progress(f"Making {options.random_weights}", None)
+        if options.device_map:
+            raise RequestError("--device-map spreads weights as they are read: none are here.")
         lm = random_lm(options.random_weights, seed=options.seed, **how)
     else:
+        how["device_map"] = options.device_map
         lm = load_model(options.model, on_progress=on_progress, **how)
     naive = [] if options.skip_naive_baseline else ["naive"]
     return measure_sweep(

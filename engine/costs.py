@@ -132,14 +132,13 @@ class CostModel:
 
 def fit(runs: Sequence[Run], sweep: Sweep | None = None) -> CostModel:
     """Prices from the steps of static and serial runs, and from a sweep of the same model on the
-    same device; continuous runs have forwards of another engine and are left out.
+    same device, or from a sweep alone; continuous runs have forwards of another engine and are left
+    out.
 
-    Raises RequestError where no decode step was measured, or what was measured does not belong
-    together.
+    Raises RequestError where no decode step or no prefill was measured, or what was measured does
+    not belong together.
     """
     own = [run for run in runs if run.settings.engine in ("static", "serial") and run.steps]
-    if not any(step.phase == "decode" for run in own for step in run.steps):
-        raise RequestError("No decode step was measured, so other schedules can't be priced.")
     if len({_machine(each.model) for each in [*own, *filter(None, [sweep])]}) > 1:
         raise RequestError(
             "The runs are of different models or devices: their seconds don't belong together."
@@ -147,6 +146,11 @@ def fit(runs: Sequence[Run], sweep: Sweep | None = None) -> CostModel:
     timings = [list(_timings(run)) for run in own]
     measured = [timing for run in timings for timing in run]
     measured += _timings_of_sweep(sweep) if sweep else []
+    if not any(timing.stretch.decoding for timing in measured):
+        raise RequestError("No decode step was measured, so other schedules can't be priced.")
+    if all(timing.stretch.decoding for timing in measured):
+        raise RequestError("No prefill was measured, so other schedules can't be priced.")
+    timings = timings or [measured]
     prices = _fitted(measured)
     off = [prices.seconds(timing.stretch) / timing.seconds - 1 for timing in measured]
     error = FitError(
@@ -155,7 +159,7 @@ def fit(runs: Sequence[Run], sweep: Sweep | None = None) -> CostModel:
         p90=percentile(map(abs, off), 90),
         wall=max((_off(run, prices) for run in timings), key=abs),
     )
-    column_bytes = _column_bytes(zip(own, timings, strict=True))
+    column_bytes = _column_bytes(zip(own, timings, strict=True)) if own else None
     return replace(prices, error=error, column_bytes=column_bytes)
 
 
@@ -257,12 +261,15 @@ def _fitted(measured: Sequence[_Timing]) -> CostModel:
 
     The unknowns are the steps, in order of rows, the fixed part of a prefill, a prompt token, and a
     column. Where all prefills are of about the same size, their fixed part is taken to be that of a
-    step without its rows, and is no unknown.
+    step without its rows, and is no unknown. Nor is a column where for each number of rows the
+    cache held as much, as in a sweep.
     """
     stretches = [timing.stretch for timing in measured]
     sizes = sorted({stretch.decoding for stretch in stretches if stretch.decoding})
     prefills = [stretch.prompt_tokens for stretch in stretches if stretch.prompt_tokens]
     told = max(prefills) >= SPREAD * min(prefills)
+    held = {(s.decoding, _columns(s) / s.steps) for s in stretches if s.decoding}
+    varied = len(held) > len(sizes)
     amounts = np.zeros((len(measured), len(sizes) + 3))
     for row, stretch in zip(amounts, stretches, strict=True):
         if stretch.decoding:
@@ -271,7 +278,7 @@ def _fitted(measured: Sequence[_Timing]) -> CostModel:
             row[-3:-1] = stretch.steps, stretch.prompt_tokens
         else:
             row[0], row[-2] = stretch.steps, max(stretch.prompt_tokens - sizes[0], 0)
-        row[-1] = _columns(stretch)
+        row[-1] = _columns(stretch) if varied else 0
     seconds = np.array([timing.seconds for timing in measured])
     repeated = np.array([stretch.steps for stretch in stretches])
     found, deviation = _least_relative_errors(amounts, seconds, repeated)
@@ -287,7 +294,12 @@ def _fitted(measured: Sequence[_Timing]) -> CostModel:
             "of a decode step, and what is left is the price of its tokens, which no other step "
             "checks."
         )
-    if not column:
+    if not varied:
+        assumed.append(
+            "For each number of rows the cache held the same in all runs: what that costs is in "
+            "the price of a step, and not known apart."
+        )
+    elif not column:
         assumed.append("How much the cache held made no difference that stood out from the noise.")
     if np.count_nonzero(amounts.any(axis=0)) >= len(measured):
         assumed.append("There are no more steps than prices, so their error tells nothing.")

@@ -35,6 +35,8 @@ class Graphs:
             self.reason = "not asked to"
         elif lm.device.type != "cuda":
             self.reason = "not on a CUDA device"
+        elif lm.split:
+            self._give_up(f"it lies over {lm.split}")
         elif reason := reason_against_rounding(lm):
             self._give_up(reason)
 

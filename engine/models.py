@@ -32,6 +32,7 @@ from engine.presets import DEFAULT_MODEL
 from engine.run import ModelInfo
 from engine.selfcheck import check_rows, try_step
 from engine.sources import find_files
+from engine.split import check_heads, check_spread, placement
 from engine.tape import Tapes
 from engine.threads import fit_threads
 from engine.weights import OnProgress, ignore_progress, read_config, read_files
@@ -69,7 +70,28 @@ class LanguageModel:
 
     @cached_property
     def device(self) -> torch.device:
-        return self.model.device
+        """Where token ids go in, and logits come out."""
+        return self.model.get_input_embeddings().weight.device
+
+    @cached_property
+    def layer_devices(self) -> tuple[torch.device, ...]:
+        """Where each of its layers lies."""
+        weights = (next(layer.parameters(), None) for layer in self.layers)
+        found = tuple(weight.device for weight in weights if weight is not None)
+        return found or (self.device,)
+
+    @property
+    def processes(self) -> int:
+        """So many share out each of its layers among them."""
+        return getattr(self.model, "tp_size", None) or 1
+
+    @property
+    def split(self) -> str | None:
+        """Over what it is spread, in words; None for one device in one process."""
+        if self.processes > 1:
+            return f"{self.processes} processes"
+        devices = len(set(self.layer_devices))
+        return f"{devices} devices" if devices > 1 else None
 
     @cached_property
     def end_ids(self) -> frozenset[int]:
@@ -142,6 +164,8 @@ class LanguageModel:
             notes.append(f"{self.dtype} rounds by batch shape: texts may differ from a solo run")
         if self._rope_follows_length:
             notes.append("rotary positions follow the longest row: texts may differ too")
+        if self.processes > 1:
+            notes.append(f"KV cache: what one of {self.split} holds")
         if self.device.type == "mps" and self.model.dtype == torch.float32:
             notes.append("float32: bfloat16 is not right on every Apple GPU")
         return tuple(notes)
@@ -160,9 +184,9 @@ class LanguageModel:
             parameters=sum(weight.numel() for weight in self.model.parameters()),
             dtype=self.dtype,
             attention=self.model.config._attn_implementation,
-            device=device_name(self.device),
+            device=device_name(self.device) + (f", over {self.split}" if self.split else ""),
             threads=torch.get_num_threads(),
-            torch=torch.__version__,
+            torch=str(torch.__version__),  # which is of a class of torch's
             transformers=transformers.__version__,
             kv_dtype=self.dtype,  # keys and values are what the weights' products are
             kv_bytes_per_token=kv_bytes_per_token(self),
@@ -305,6 +329,7 @@ def load_model(
     device: Device = "auto",
     dtype: Dtype = "auto",
     compile: bool = False,
+    device_map: str | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> LanguageModel:
     """Load the embedded default, a hub id, a local folder or a local .gguf file.
@@ -312,9 +337,11 @@ def load_model(
     device "auto" is CUDA where there is some, else the CPU. dtype "auto" is bfloat16 on CUDA and
     on CPUs that multiply matrices of it (AMX), else float32. Only safetensors and GGUF weights are
     read, and no code from the hub is run. A model whose rows differ from their solo runs is
-    refused. `compile` has decode steps compiled, which takes minutes. Raises ModelError with one
-    sentence.
+    refused. `compile` has decode steps compiled, which takes minutes. `device_map` "auto" spreads
+    the layers over all CUDA devices; under torchrun each of its processes has a part of every layer
+    (engine.split). Raises ModelError with one sentence.
     """
+    spread = placement(device_map, device, name)
     target = pick_device(device)
     if target.type == "cpu":
         fit_threads()
@@ -323,9 +350,13 @@ def load_model(
         files = find_files(name, on_progress)
         on_progress(f"Loading {name}", None)
         if not files.gguf_file:
-            check_family(read_config(files.folder), name)
-        model, tokenizer = read_files(files.folder, files.gguf_file, weights)
-        loaded = LanguageModel(model.to(target).eval(), tokenizer, name, files.revision)
+            config = read_config(files.folder)
+            check_family(config, name)
+            check_heads(config, name)
+        model, tokenizer = read_files(files.folder, files.gguf_file, weights, spread)
+        model = model if spread else model.to(target)
+        loaded = LanguageModel(model.eval(), tokenizer, name, files.revision)
+        check_spread(loaded)
         loaded.check_batchable()
         if not ON_ZERO_GPU:  # where a load has no device to run on
             check_rows(loaded)
@@ -341,6 +372,9 @@ def with_compiled_steps(lm: LanguageModel) -> LanguageModel:
     Raises ModelError where they can't be."""
     if ON_ZERO_GPU:
         raise ModelError("There is nothing to compile for on ZeroGPU: leave out --compile.")
+    if lm.split:
+        log.warning("%s decodes as it is, not compiled: it lies over %s", lm.name, lm.split)
+        return lm
     lm = replace(lm, compiled=True)
     for rows in (1, 2):
         try_step(lm, rows=rows)

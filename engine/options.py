@@ -14,8 +14,13 @@ from engine.requests import Limits
 
 
 def add_device_options(parser: argparse._ActionsContainer) -> None:
-    """--device, --dtype and --compile, as `load_model` takes them."""
+    """--device, --device-map, --dtype and --compile, as `load_model` takes them."""
     parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, mps")
+    parser.add_argument(
+        "--device-map",
+        choices=["auto"],
+        help="spread one model's layers over all GPUs; needs accelerate",
+    )
     parser.add_argument(
         "--dtype", default="auto", choices=["auto", "float32", "bfloat16", "float16"]
     )
@@ -56,9 +61,18 @@ def page_parser() -> argparse.ArgumentParser:
         "--log-level", choices=LEVELS, default="info", help="what to log at least (%(default)s)"
     )
     parser.add_argument(
-        "--log-prompts", action="store_true", help="also log what the prompts of each run say"
+        "--log-prompts",
+        action="store_true",
+        help="also log what the prompts of each run and of each collected batch say",
+    )
+    parser.add_argument(
+        "--metrics",
+        action="store_true",
+        help="figures for Prometheus at /metrics, for whoever reaches the page; needs "
+        "prometheus-client",
     )
     _add_openai_options(parser)
+    _add_replica_options(parser)
     group = parser.add_argument_group(
         "limits for one run, and for the runs under way or waiting (default in brackets)"
     )
@@ -73,9 +87,34 @@ def page_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_replica_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("replicas, where one device is not enough; they need Ray")
+    group.add_argument(
+        "--replicas",
+        type=at_least_one,
+        metavar="N",
+        help="run in N processes, each with the models and a GPU of its own, or with its share of "
+        "the cores where there is none; needs ray",
+    )
+    group.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="of a Ray cluster, of which this machine is a part, for replicas on all its machines "
+        "(default: one on this machine alone)",
+    )
+
+
 def _add_openai_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("OpenAI's endpoints, whose clients share static batches")
-    group.add_argument("--openai", action="store_true", help="serve them under /v1")
+    group.add_argument(
+        "--openai", action="store_true", help="serve them under /v1, and show them in a Watch tab"
+    )
+    group.add_argument(
+        "--watch-texts",
+        action="store_true",
+        help="let whoever watches read the prompts and answers of all clients (default: none of "
+        "them is sent to a browser)",
+    )
     group.add_argument(
         "--openai-key",
         metavar="KEY",

@@ -33,6 +33,8 @@ OLDEST = Version("5.24")
 
 def reason_against(lm: LanguageModel) -> str | None:
     """Why the manager can't run this model here; None if nothing is known against it."""
+    if lm.split:
+        return f"the model lies over {lm.split}"
     if Version(__version__) < OLDEST:
         return f"it takes transformers {OLDEST} or newer, and here is {__version__}"
     if not hasattr(lm.model, "init_continuous_batching"):

@@ -55,6 +55,7 @@ class Columns:
         self.kept = torch.arange(max(seen - self.size, 0), seen, device=real.device)
         self.places = self.kept if window is None else self.kept % window
         self.place = torch.full((1,), seen if window is None else seen % window, device=real.device)
+        self._place_on = {real.device: self.place}
         allocated = capacity(columns, window)
         self.mask = torch.full(
             (rows, 1, 1, allocated), float("-inf"), dtype=dtype, device=real.device
@@ -87,9 +88,16 @@ class Columns:
 
     def advance(self) -> None:
         """The next column goes to the next place; on the device."""
-        self.place += 1
-        if self.window is not None:
-            self.place %= self.window
+        for place in self._place_on.values():
+            place += 1
+            if self.window is not None:
+                place %= self.window
+
+    def place_on(self, device: torch.device) -> Tensor:
+        """`place` on the device of a layer, where a model lies over several."""
+        if device not in self._place_on:
+            self._place_on[device] = self.place.to(device)
+        return self._place_on[device]
 
     def visible(self) -> Tensor:
         """(B, 1, 1, extent) mask of a step. A copy, so that it is laid out in one way however many
@@ -108,13 +116,14 @@ class StaticLayer(CacheLayerMixin):
         self.sliding_window = columns.window
         self.all_keys = self._moved(filled.keys)
         self.all_values = self._moved(filled.values)
+        self._place = columns.place_on(self.all_keys.device)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: object, **__: object
     ) -> tuple[Tensor, Tensor]:
         """Write the column of this step, and give all that it attends to."""
-        self.all_keys.index_copy_(2, self.columns.place, key_states)
-        self.all_values.index_copy_(2, self.columns.place, value_states)
+        self.all_keys.index_copy_(2, self._place, key_states)
+        self.all_values.index_copy_(2, self._place, value_states)
         extent = self.columns.extent
         return self.all_keys[:, :, :extent], self.all_values[:, :, :extent]
 
@@ -144,7 +153,7 @@ class StaticLayer(CacheLayerMixin):
         rows, heads, held, size = states.shape
         # Zeros, since places that nothing was written to are multiplied by a probability of 0.
         moved = states.new_zeros(rows, heads, self.columns.allocated, size)
-        places = self.columns.places[-held:]
+        places = self.columns.places[-held:].to(states.device)
         moved.index_copy_(2, places, states[:, :, held - len(places) :])
         return moved
 

@@ -102,6 +102,8 @@ class Tapes:
             self.reason = "its steps are compiled"
         elif lm.device.type != "cpu":
             self.reason = "not on a CPU"
+        elif lm.split:
+            self.give_up(f"it lies over {lm.split}")
 
     def __len__(self) -> int:
         return len(self._tapes)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -33,9 +34,10 @@ def read_config(folder: Path) -> PretrainedConfig:
 
 
 def read_files(
-    folder: Path, gguf_file: str | None, dtype: torch.dtype
+    folder: Path, gguf_file: str | None, dtype: torch.dtype, spread: Mapping[str, Any]
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Read a model folder, or a GGUF file in it (de-quantised while loading)."""
+    """Read a model folder, or a GGUF file in it (de-quantised while loading); `spread` says over
+    which devices, as `from_pretrained` takes it."""
     transformers.utils.logging.disable_progress_bar()
     source = {"gguf_file": gguf_file} if gguf_file else {}
     # Left to itself, transformers keeps GGUF blocks packed where it can, with kernels from the hub.
@@ -43,6 +45,6 @@ def read_files(
     weights = unpacked if gguf_file else {"use_safetensors": True}
     tokenizer = AutoTokenizer.from_pretrained(folder, **DATA_ONLY, **source)
     model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, **DATA_ONLY, **source, **weights
+        folder, dtype=dtype, **DATA_ONLY, **source, **weights, **spread
     )
     return model, tokenizer

@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from openai import OpenAI
-from starlette.routing import Mount
 
 from app import build_demo
-from engine.openai.server import Server, Serving, build_api
+from engine.openai.server import Server, Serving, mounted
 from engine.requests import Limits
 from engine.shelf import ModelShelf
 from tests.serving import wait_for
@@ -40,7 +39,7 @@ def served(*lms, shelf=None, limits=None, **serving):
         for lm in lms:
             shelf.add(lm)
     server = Server(shelf, limits or Limits(), Serving(**{"window": 0.02} | serving))
-    demo = build_demo(shelf, limits=limits, beside=[Mount("/v1", build_api(server))])
+    demo = build_demo(shelf, limits=limits, beside=[mounted(server)])
     _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True)
     try:
         yield Served(url.rstrip("/"), server)

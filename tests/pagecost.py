@@ -10,6 +10,7 @@ server   processor time of an update on the server
 start    from the command to the page, and from a click to the picture
 visits   bytes of a first and of a second visit
 slider   from a move of the slider of the Compare tab to its picture
+browsers how many browsers that each watch a run of their own one process carries (not among "all")
 
 Each figure stands beside what it may be at most. The browser is the system's Chromium; it, the
 server and the engine share this machine's cores.
@@ -18,6 +19,7 @@ server and the engine share this machine's cores.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import math
 import os
@@ -29,8 +31,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,12 +42,12 @@ import httpx
 
 from engine import comparison as comparisons
 from tests.browser.conftest import NAMES, QUIET
-from tests.serving import Visitor, rows_of
+from tests.serving import DEFAULTS, Visitor, rows_of
 from tests.unit.comparisons import long_comparison
 
 ROOT = Path(__file__).parents[1]
 ROWS, COLUMNS = 32, 512
-FAKE_SECONDS = {"fake": 0.001, "slow": 0.01}
+FAKE_SECONDS = {"fake": 0.001, "slow": 0.01, "many": 0.0}
 """Of a step of an engine without a model."""
 PROMPT = "Why does a batch wait for its longest row, and what would a better scheduler do instead?"
 WATCH = """() => {
@@ -76,6 +80,12 @@ MOVE = """async (numbers) => {
 """Moves the slider to one number of slots after another -> milliseconds until each is drawn."""
 
 
+WATCHERS = (1, 5, 10, 20, 40, 80)
+MOST_WATCHERS = 400
+WATCHED = (8, 480, 0.03)
+"""Rows and columns of the run that each of them watches, and the seconds of a step."""
+
+
 class Line(NamedTuple):
     """One line of the table; `most` is what the figure may be, None if it is only told."""
 
@@ -98,7 +108,7 @@ def serve(kind: str) -> None:
     import torch
 
     from app import build_demo
-    from engine import StaticBatchEngine, load_model
+    from engine import StaticBatchEngine, host, load_model
     from engine.requests import Limits, make_requests
     from engine.shelf import ModelShelf
     from engine.static import RunStream
@@ -123,19 +133,53 @@ def serve(kind: str) -> None:
     shelf = ModelShelf([lm.name])
     shelf.add(lm)
     limits = Limits(prompts=64, new_tokens=4096, batch_size=64, run_seconds=600)
+    began: dict[str, float] = {}
+    if kind == "many":
+        host.frames = played_again(began, *WATCHED)
+        limits = replace(limits, runs=MOST_WATCHERS)
     demo = build_demo(shelf, limits=limits)
     _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True)
     print(json.dumps([url.rstrip("/"), lm.name]), flush=True)
     for question in sys.stdin:
         what, *numbers = question.split()
-        if what == "alone":
+        if what == "began":
+            answer: Any = began
+        elif what == "alone":
             rows, columns = map(int, numbers)
             engine = StaticBatchEngine(lm, batch_size=rows)
             requests = make_requests([PROMPT] * rows, max_new_tokens=columns, ignore_eos=True)
-            answer: Any = in_a_thread(engine.run, requests).steps[-1].finished
+            answer = in_a_thread(engine.run, requests).steps[-1].finished
         else:
             answer, at[:] = [*at, (time.time(), time.process_time(), 0.0)], []
         print(json.dumps(answer), flush=True)
+
+
+def played_again(
+    began: dict[str, float], rows: int, columns: int, seconds: float
+) -> Callable[..., Iterator[Any]]:
+    """In place of `engine.live.frames`: the frames of a recorded run, each step of which takes so
+    long, for any number of visitors at the same time. Only the page is at work. `began` is told
+    when the run of each first prompt began."""
+    from engine import StaticBatchEngine
+    from engine.live import FRAME_SECONDS
+    from engine.requests import make_requests
+    from engine.run import until
+    from tests.tiny import scripted_lm, token_ids
+
+    engine = StaticBatchEngine(scripted_lm([token_ids("slot by slot ")]), batch_size=rows)
+    run = engine.run(make_requests([PROMPT] * rows, max_new_tokens=columns, ignore_eos=True))
+    moments = [until(run, steps) for steps in range(len(run.steps) + 1)]
+
+    def frames(_lm: Any, requests: Sequence[Any], stop: Any, **_how: Any) -> Iterator[Any]:
+        start = began[requests[0].prompt] = time.time()
+        yield moments[0]
+        while (steps := int((time.time() - start) / seconds)) < columns and not stop.is_set():
+            yield moments[steps]
+            next_step = start + (steps + 1) * seconds
+            time.sleep(max(FRAME_SECONDS, next_step - time.time()))
+        yield run
+
+    return frames
 
 
 def in_a_thread(work: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -494,6 +538,107 @@ def slider(moves: int = 20) -> Iterator[Line]:
     yield Line(f"p95 of {moves}", times[math.ceil(0.95 * moves) - 1], "ms", 100)
 
 
+class Seen(NamedTuple):
+    """One update as it came: when, and how many steps of the run it shows."""
+
+    at: float
+    step: int
+
+
+async def watch(url: str, events: dict[str, int], prompt: str, model: str) -> list[Seen]:
+    """What a browser does that presses Run, as far as the server can tell; it draws nothing."""
+    rows, columns, _ = WATCHED
+    session, seen, step = uuid.uuid4().hex, [], 0
+    values = DEFAULTS | {"batch_size": rows}
+    listed = rows_of([prompt] + [PROMPT] * (rows - 1), columns)
+    data = [listed, model, *(values[name] for name in DEFAULTS)]
+    joined = {"data": data, "fn_index": events["press_run"], "session_hash": session}
+    async with heard(url, f"heartbeat/{session}"):
+        async with httpx.AsyncClient(base_url=url, timeout=120) as client:
+            (await client.post("/gradio_api/queue/join", json=joined)).raise_for_status()
+        async with heard(url, f"queue/data?session_hash={session}") as lines:
+            async for line in lines:
+                message = json.loads(line[6:]) if line.startswith(b"data: ") else {}
+                if message.get("msg") == "process_completed":
+                    return seen
+                if message.get("msg") == "process_generating":
+                    step += _steps_in(message["output"]["data"][0])
+                    if step:
+                        seen.append(Seen(time.time(), step))
+    return seen
+
+
+@asynccontextmanager
+async def heard(url: str, path: str) -> AsyncIterator[asyncio.StreamReader]:
+    """What a route streams, line by line. A client for HTTP takes as long for a line as the server
+    does, and these share its cores."""
+    host, port = url.removeprefix("http://").split(":")
+    lines, sent = await asyncio.open_connection(host, int(port), limit=2**24)
+    sent.write(f"GET /gradio_api/{path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+    try:
+        yield lines
+    finally:
+        sent.close()
+
+
+def _steps_in(stage: Any) -> int:
+    """How many steps an update adds to the picture: the lines of its first row's log."""
+    if isinstance(stage, dict):
+        return stage["logs"][0].count("\n") if "logs" in stage else 0
+    added = (edit for edit in stage if edit[1][:1] == ["logs"] and edit[1][1:] in ([0], []))
+    return sum(
+        (operand if isinstance(operand, str) else operand[0]).count("\n") for _, _, operand in added
+    )
+
+
+def browsers(watchers: Sequence[int]) -> Iterator[Line]:
+    """So many at the same time, each at a run of its own whose steps cost nothing: what is measured
+    is the page. All share this machine's cores with the clients."""
+    _, columns, seconds = WATCHED
+    with closing(Server("many")) as server:
+        events = Visitor(server.url).ids
+
+        async def all_of_them(count: int) -> tuple[list[list[Seen]], float, float, float]:
+            async def one(number: int) -> list[Seen]:
+                await asyncio.sleep(number / count)  # they don't press at the same moment
+                return await watch(server.url, events, f"{count}-{number}", server.model)
+
+            async def measure() -> tuple[float, float, float]:
+                await asyncio.sleep(SETTLE[0])
+                before, its_own = processor_seconds(server.process.pid), time.process_time()
+                began = time.time()
+                await asyncio.sleep(SETTLE[1])
+                used = processor_seconds(server.process.pid) - before
+                return began, used, time.process_time() - its_own
+
+            (began, used, by_clients), *seen = await asyncio.gather(
+                measure(), *map(one, range(count))
+            )
+            return seen, began, used, by_clients
+
+        for count in watchers:
+            seen, since, used, by_clients = asyncio.run(all_of_them(count))
+            starts = server.ask("began")
+            late = sorted(
+                1000 * (update.at - starts[f"{count}-{number}"] - update.step * seconds)
+                for number, updates in enumerate(seen)
+                for update in updates
+                if since <= update.at < since + SETTLE[1] and update.step < columns
+            )
+            p95 = late[math.ceil(0.95 * len(late)) - 1]
+            yield Line(
+                f"{count} watching: updates a second, each", len(late) / count / SETTLE[1], ""
+            )
+            yield Line("  a step to its update: median", statistics.median(late), "ms")
+            yield Line("  p95", p95, "ms")
+            yield Line("  server's processor time per update", 1000 * used / len(late), "ms")
+            yield Line("  cores that the server uses", used / SETTLE[1], "")
+            yield Line("  cores that the clients use", by_clients / SETTLE[1], "")
+
+
+SETTLE = (3.0, 8.0)
+"""Seconds before anything is counted, and for how long it is."""
+
 PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Line]]] = {
     "watched": lambda options: watched(options.pairs, options.nice),
     "behind": lambda _: behind(),
@@ -502,6 +647,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Line]]] = {
     "start": lambda options: start(options.starts),
     "visits": lambda _: visits(),
     "slider": lambda _: slider(),
+    "browsers": lambda options: browsers(options.watchers),
 }
 
 
@@ -512,6 +658,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--nice", type=int, default=0, help="the niceness of the browser that shares the cores"
     )
+    parser.add_argument(
+        "--watchers", nargs="+", type=int, default=WATCHERS, metavar="N", help="for browsers"
+    )
     parser.add_argument("--starts", type=int, default=3, help="of the command")
     parser.add_argument("--serve", choices=[*FAKE_SECONDS, "default"], help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -521,7 +670,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"there is no {', '.join(sorted(unknown))}: choose of {', '.join(PARTS)}")
     lines = []
-    for part in options.parts or PARTS:
+    for part in options.parts or [part for part in PARTS if part != "browsers"]:
         print(part, file=sys.stderr)
         for line in PARTS[part](options):
             lines.append(line)

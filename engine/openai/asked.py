@@ -32,9 +32,17 @@ class StreamOptions(Strict):
     include_obfuscation: bool | None = None
 
 
+def _tell_neutral(description: dict[str, Any], model: type[BaseModel]) -> None:
+    """A description of the endpoints names what an argument may be, where that is not much."""
+    for name, neutral in model.neutral.items():
+        description["properties"][name] = {"enum": [*neutral, None]}
+
+
 class Asked(Strict):
     """What all endpoints take. `neutral` has the values with which an argument that is not
     understood here asks for nothing."""
+
+    model_config = ConfigDict(json_schema_extra=_tell_neutral)
 
     neutral: ClassVar[dict[str, tuple[Any, ...]]] = {
         "presence_penalty": (0,),

@@ -70,6 +70,13 @@ def templated(messages: list[Templated], lm: LanguageModel, *, param: str) -> tu
     return tuple(lm.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
+def prompt_text(row: Request, lm: LanguageModel) -> str:
+    """What a row's tokens say, without those that only mark the parts of a conversation."""
+    return lm.tokenizer.decode(
+        row.prompt, skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
+
+
 def _rows(
     asked: Asked,
     prompts: list[str | tuple[int, ...]],

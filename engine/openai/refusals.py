@@ -4,15 +4,37 @@ their exceptions."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 
 from engine.collecting import FullError
 from engine.errors import BatchscopeError, ModelError, RequestError
 
 DO_NOT_RETRY = {"x-should-retry": "false"}
 """What clients would send again by themselves, to fail again."""
+
+
+class Fault(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class Refusal(BaseModel):
+    """The body of every answer that is none."""
+
+    error: Fault
+
+
+DESCRIBED: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": Refusal, "description": "What was asked for can't be"},
+    "5XX": {"model": Refusal, "description": "The server can't answer now"},
+}
+"""For a description of the endpoints."""
 
 
 class ApiError(Exception):
@@ -33,6 +55,11 @@ class ApiError(Exception):
         self.code = code
         self.param = param
         self.headers = dict(headers or {})
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """It may come from another process, where prompts are read."""
+        how = {"code": self.code, "param": self.param, "headers": self.headers}
+        return partial(ApiError, self.status, self.sentence, **how), ()
 
     @property
     def body(self) -> dict[str, Any]:

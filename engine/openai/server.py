@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -25,15 +26,16 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import Mount
 
-from engine.collecting import Call, Collector, News, Over
+from engine.collecting import Call, Collector, News, Over, Report
 from engine.errors import BatchscopeError, ModelError
 from engine.openai.answers import Answer, ChatShape, CompletionShape, Shape, Writer
 from engine.openai.asked import Asked, ChatAsked, CompletionAsked, ResponseAsked
 from engine.openai.door import Door
 from engine.openai.inbox import Inbox
-from engine.openai.prepare import chat_rows, completion_rows
-from engine.openai.refusals import ApiError, of_run, refused, unknown_model
+from engine.openai.prepare import chat_rows, completion_rows, prompt_text
+from engine.openai.refusals import DESCRIBED, ApiError, of_run, refused, unknown_model
 from engine.openai.responses import Responses
 from engine.openai.wire import EventStream, event, unless_gone
 from engine.requests import Limits
@@ -49,6 +51,11 @@ PATIENCE = 1.0
 """Seconds between two looks at a model that loads, should a word of it be lost."""
 TOKENISERS = 2
 """Calls whose prompts are read at the same time, beside the batch under way."""
+
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}
+"""Beside JSON, for a description of the endpoints."""
 
 Prepare = Callable[[Any, "LanguageModel", Limits], list[Row]]
 Result = TypeVar("Result")
@@ -71,10 +78,24 @@ class Serving:
 class Server:
     """A collector for each model that is asked for, and the calls under way."""
 
-    def __init__(self, shelf: ModelShelf, limits: Limits, serving: Serving) -> None:
+    def __init__(
+        self,
+        shelf: ModelShelf,
+        limits: Limits,
+        serving: Serving,
+        *,
+        report: Report | None = None,
+        log_prompts: bool = False,
+        show_prompts: bool = False,
+    ) -> None:
+        """`report` is called with each batch that is over; `log_prompts` as for Host. What prompts
+        say is known of a batch if it is to be logged or shown."""
         self.shelf = shelf
         self.limits = limits
         self.serving = serving
+        self._report = report
+        self._log_prompts = log_prompts
+        self._read = _read_to_show if log_prompts or show_prompts else _read
         self.collectors: dict[str, Collector] = {}
         self._lock = threading.Lock()
         self._loads: dict[str, asyncio.Task[LanguageModel]] = {}
@@ -123,12 +144,12 @@ class Server:
         can't be."""
         self.model(asked.model)
         lm = await self._loaded(asked.model)
-        rows = await asyncio.get_running_loop().run_in_executor(
-            self._readers, prepare, asked, lm, self.limits
-        )
         collector = self._collector(lm)
         try:
-            return collector.submit(rows, inbox.tell), collector
+            rows, prompts = await asyncio.get_running_loop().run_in_executor(
+                self._readers, self.shelf.where.ask, self._read, lm, prepare, asked, self.limits
+            )
+            return collector.submit(rows, inbox.tell, prompts=prompts), collector
         except BatchscopeError as error:
             raise of_run(error) from None
 
@@ -159,8 +180,26 @@ class Server:
                     window=self.serving.window,
                     most_waiting=self.serving.most_waiting,
                     seconds=self.limits.run_seconds,
+                    where=self.shelf.where,
+                    report=self._report,
+                    log_prompts=self._log_prompts,
                 )
             return self.collectors[lm.name]
+
+
+def _read(
+    lm: LanguageModel, prepare: Prepare, asked: Asked, limits: Limits
+) -> tuple[list[Row], list[str]]:
+    """What is asked for, in the model's own tokens."""
+    return prepare(asked, lm, limits), []
+
+
+def _read_to_show(
+    lm: LanguageModel, prepare: Prepare, asked: Asked, limits: Limits
+) -> tuple[list[Row], list[str]]:
+    """The same, and what the prompts say, for a log or a page that shows them."""
+    rows = prepare(asked, lm, limits)
+    return rows, [prompt_text(row, lm) for row in rows]
 
 
 async def _events(
@@ -185,6 +224,14 @@ def largest_request(limits: Limits) -> int:
     return limits.prompts * limits.prompt_characters * len("\\u0000") + 2**16
 
 
+def mounted(server: Server) -> Mount:
+    """The endpoints as they lie beside the page. To Starlette a path ends at a line break, so that
+    the page would answer for one that goes on."""
+    mount = Mount("/v1", build_api(server))
+    mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)
+    return mount
+
+
 def build_api(server: Server) -> FastAPI:
     """The endpoints as an app of its own, to be mounted."""
     responses = server.responses
@@ -193,6 +240,7 @@ def build_api(server: Server) -> FastAPI:
         description="OpenAI's endpoints; what is asked for runs in static batches.",
         docs_url=None,
         redoc_url=None,
+        responses=DESCRIBED,
         middleware=[
             Middleware(Door, key=server.serving.key, largest=largest_request(server.limits))
         ],
@@ -213,15 +261,15 @@ def build_api(server: Server) -> FastAPI:
     async def model(name: str) -> dict[str, Any]:
         return server.model(name)
 
-    @api.post("/completions", response_model=None)
+    @api.post("/completions", response_model=None, responses=STREAMED)
     async def completions(asked: CompletionAsked, http: Request) -> Response:
         return await server.answer(asked, http, CompletionShape(), completion_rows)
 
-    @api.post("/chat/completions", response_model=None)
+    @api.post("/chat/completions", response_model=None, responses=STREAMED)
     async def chat_completions(asked: ChatAsked, http: Request) -> Response:
         return await server.answer(asked, http, ChatShape(), chat_rows)
 
-    @api.post("/responses", response_model=None)
+    @api.post("/responses", response_model=None, responses=STREAMED)
     async def create_response(asked: ResponseAsked, http: Request) -> Response:
         return await responses.create(asked, http)
 

@@ -581,7 +581,7 @@ import sys
 sys.argv = ["app.py", "--openai", "--openai-key", "k", "--batch-window-ms", "20"]
 import app
 options = app.page_options(sys.argv[1:])
-(mounted,) = app.openai_endpoints(app.shelf, options)
+(mounted,) = app.openai_endpoints(app.openai_server(app.shelf, options))
 assert mounted.path == "/v1"
 assert "torch" not in sys.modules and "transformers" not in sys.modules
 """

@@ -11,14 +11,17 @@ PLAIN_DATA = {
     "engine.metrics",
     "engine.runfile",
     "engine.sweep",
+    "engine.sweepfile",
     "engine.lanes",
     "engine.schedules",
     "engine.costs",
     "engine.planner",
     "engine.arrivals",
+    "engine.capacity",
     "engine.comparison",
     "engine.errors",
     "engine.inert",
+    "engine.served",
 }
 
 

@@ -816,7 +816,7 @@ def openai_endpoints(server: "Server | None") -> list[Mount]:
     """OpenAI's endpoints, to be mounted beside the page, if there are to be any."""
     if server is None:
         return []
-    from engine.openai.server import mounted
+    from engine.openai.api import mounted
 
     return [mounted(server)]
 

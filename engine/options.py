@@ -38,7 +38,11 @@ KEY_VARIABLE = "BATCHSCOPE_OPENAI_KEY"
 def page_options(arguments: Sequence[str]) -> argparse.Namespace:
     """The options of `python app.py`, read from the variable BATCHSCOPE_FLAGS too, which a Space
     can set where it has no command line; arguments win."""
-    return page_parser().parse_args([*shlex.split(os.environ.get(FLAGS, "")), *arguments])
+    parser = page_parser()
+    options = parser.parse_args([*shlex.split(os.environ.get(FLAGS, "")), *arguments])
+    if options.openai and options.openai_key is None and KEY_VARIABLE in os.environ:
+        parser.error(f"{KEY_VARIABLE} is empty: set it to the key, or unset it to ask for none")
+    return options
 
 
 def page_parser() -> argparse.ArgumentParser:
@@ -142,7 +146,8 @@ def _add_openai_options(parser: argparse.ArgumentParser) -> None:
         type=at_least_one,
         metavar="N",
         default=1000,
-        help="requests that may wait for a batch; the next is refused (%(default)s)",
+        help="requests that may wait for a batch, and as many for their model; the next is refused "
+        "(%(default)s)",
     )
 
 

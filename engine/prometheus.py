@@ -152,7 +152,7 @@ class Metrics:
             name: Histogram(PREFIX + name, told, ["model_name"], registry=registry, buckets=buckets)
             for name, (told, buckets) in HISTOGRAMS.items()
         }
-        told = "Runs of the page that their visitor left; they are counted nowhere else."
+        told = "Runs, comparisons and sweeps that their visitor left; counted nowhere else."
         self._visitors_left = Counter(f"{PREFIX}visitors_left", told, registry=registry)
         told = "Comparisons and sweeps; what they ran is counted nowhere else."
         self._measurements = Counter(f"{PREFIX}measurements", told, ["kind"], registry=registry)
@@ -186,7 +186,7 @@ class Metrics:
         self._sources.append(read)
 
     def count_record(self, record: Record | None) -> None:
-        """Count what a visitor of the page had run; None is a run that the visitor left."""
+        """Count what a visitor of the page had run; None is one that the visitor left."""
         if isinstance(record, Run):
             self.count(record, lambda row: record.queued_seconds + row.waited)
         elif record is None:

@@ -14,4 +14,8 @@ class Processes(NamedTuple):
 
 
 def processes() -> Processes:
-    return Processes(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+    """RANK and WORLD_SIZE are believed of torchrun alone: clusters set them for purposes of their
+    own."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return Processes(0, 1)
+    return Processes(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))

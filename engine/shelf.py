@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import BatchscopeError, ModelError
 from engine.visitors import Flag
-from engine.where import Here, Where
+from engine.where import Here, Named, Where
 
 if TYPE_CHECKING:
     from engine.models import LanguageModel
@@ -23,7 +23,7 @@ class Loading:
     """How far one model is: `message` while it loads, then `lm` or `error`."""
 
     message: str = ""
-    lm: LanguageModel | None = None
+    lm: Named | None = None
     error: str | None = None
     changed: threading.Condition = field(default_factory=threading.Condition)
 
@@ -37,15 +37,22 @@ class Loading:
                 setattr(self, name, value)
             self.changed.notify_all()
 
-    def messages(self, stop: Flag, patience: float) -> Iterator[str]:
-        """What is being done, at each change or every `patience` seconds, until it is over."""
-        while not self.over and not stop.is_set():
+    def messages(self, stop: Flag | None = None, patience: float | None = None) -> Iterator[str]:
+        """What is being done, at each change and every `patience` seconds, until it is over or
+        `stop` is set."""
+        while not self.over and not (stop and stop.is_set()):
             seen = self.message
             yield seen
             with self.changed:
                 self.changed.wait_for(lambda seen=seen: self.over or self.message != seen, patience)
 
-    def result(self) -> LanguageModel:
+    def wait(self) -> Named:
+        """The model, once loading is over. Raises ModelError if it failed."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.over)
+        return self.result()
+
+    def result(self) -> Named:
         """The model once loading is over. Raises ModelError if it failed."""
         if self.error is not None:
             raise ModelError(self.error)
@@ -98,7 +105,7 @@ class ModelShelf:
                 threading.Thread(target=self._load, args=(name, loading), daemon=True).start()
             return loading
 
-    def loaded(self, name: str) -> LanguageModel | None:
+    def loaded(self, name: str) -> Named | None:
         """The model if it is there already; nothing begins to load."""
         loading = self._loadings.get(name)
         return loading and loading.lm

@@ -8,7 +8,8 @@ from dataclasses import replace
 from openai import OpenAI
 
 from app import build_demo
-from engine.openai.server import Server, Serving, mounted
+from engine.openai.api import mounted
+from engine.openai.server import Server, Serving
 from engine.requests import Limits
 from engine.shelf import ModelShelf
 from tests.serving import wait_for

@@ -10,7 +10,8 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from app import build_demo
-from engine.openai.server import Server, Serving, mounted
+from engine.openai.api import mounted
+from engine.openai.server import Server, Serving
 from engine.prometheus import Metrics
 from engine.requests import Limits
 from engine.shelf import ModelShelf

@@ -6,19 +6,26 @@ vLLM takes beyond OpenAI's is taken by the same names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from engine.requests import MAX_STOP_CHARACTERS, MAX_STOPS
+
 DEFAULT_COMPLETION_TOKENS = 16
 """OpenAI's, for a completion that names no number."""
 
 MOST_CHOICES = 128
+MOST_MESSAGES = 1000
+"""Of a conversation, and parts of a message: also empty ones take memory."""
 
 Name = Annotated[str, Field(max_length=200)]
-Stop = Annotated[list[str], Field(max_length=8)]
+Label = Annotated[str, Field(max_length=512)]
+Empty = Annotated[list[Any], Field(max_length=0)]
+StopString = Annotated[str, Field(max_length=MAX_STOP_CHARACTERS)]
+Stops = Annotated[list[StopString], Field(max_length=MAX_STOPS)]
 TokenIds = list[int]
 Texts = Annotated[list[str], Field(min_length=1)]
 
@@ -39,11 +46,12 @@ def _tell_neutral(description: dict[str, Any], model: type[BaseModel]) -> None:
 
 
 class Asked(Strict):
-    """What all endpoints take. `neutral` has the values with which an argument that is not
-    understood here asks for nothing."""
+    """What all endpoints take. `source` names the argument with what is to be read, and `neutral`
+    has the values with which one that is not understood here asks for nothing."""
 
     model_config = ConfigDict(json_schema_extra=_tell_neutral)
 
+    source: ClassVar[str]
     neutral: ClassVar[dict[str, tuple[Any, ...]]] = {
         "presence_penalty": (0,),
         "frequency_penalty": (0,),
@@ -59,7 +67,7 @@ class Asked(Strict):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    stop: str | Stop | None = None
+    stop: StopString | Stops | None = None
     seed: int | None = None
 
     # Of vLLM.
@@ -70,12 +78,10 @@ class Asked(Strict):
     ignore_eos: bool | None = None
 
     # They change no answer.
-    user: str | None = None
-    metadata: (
-        Annotated[dict[Name, Annotated[str, Field(max_length=512)]], Field(max_length=16)] | None
-    ) = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
+    user: Label | None = None
+    metadata: Annotated[dict[Name, Label], Field(max_length=16)] | None = None
+    safety_identifier: Label | None = None
+    prompt_cache_key: Label | None = None
 
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
@@ -95,9 +101,17 @@ class Asked(Strict):
             )
         return self
 
+    def prompts_by_name(self) -> dict[str, str | TokenIds]:
+        """What is to be read, each text or token ids by what a sentence calls it."""
+        raise NotImplementedError
+
     @property
     def choices(self) -> int:
         return self.n or 1
+
+    @property
+    def rows(self) -> int:
+        return len(self.prompts_by_name()) * self.choices
 
     @property
     def include_usage(self) -> bool:
@@ -125,6 +139,7 @@ class Asked(Strict):
 
 
 class CompletionAsked(Asked):
+    source = "prompt"
     neutral: ClassVar[dict[str, tuple[Any, ...]]] = Asked.neutral | {
         "logprobs": (),
         "echo": (False,),
@@ -142,6 +157,9 @@ class CompletionAsked(Asked):
         if self.best_of not in (None, self.choices):
             raise PydanticCustomError("not_supported", "best_of must be n here, or left out")
         return self
+
+    def prompts_by_name(self) -> dict[str, str | TokenIds]:
+        return {f"Prompt {number}": prompt for number, prompt in enumerate(self.prompts, 1)}
 
     @property
     def prompts(self) -> list[str | TokenIds]:
@@ -173,9 +191,24 @@ class Said(Strict):
         return {"role": role, "content": text}
 
 
+def _check_parts(messages: Sequence[Said]) -> None:
+    parts = sum(len(said.content) for said in messages if not isinstance(said.content, str))
+    if parts > MOST_MESSAGES:
+        raise PydanticCustomError(
+            "too_many_parts", f"the messages have more than {MOST_MESSAGES:,} parts"
+        )
+
+
 class Message(Said):
-    content: str | list[TextPart]
-    name: str | None = None
+    """`name` tells OpenAI's models participants of one role apart. Chat templates here know roles
+    alone, and clients of many kinds send it, so it is taken and changes no answer."""
+
+    content: str | Annotated[list[TextPart], Field(max_length=MOST_MESSAGES)]
+    name: Label | None = None
+
+
+def _conversation(messages: Iterable[dict[str, str]]) -> dict[str, str]:
+    return {"The conversation": "".join(message["content"] for message in messages)}
 
 
 class TextFormat(Strict):
@@ -183,6 +216,7 @@ class TextFormat(Strict):
 
 
 class ChatAsked(Asked):
+    source = "messages"
     neutral: ClassVar[dict[str, tuple[Any, ...]]] = Asked.neutral | {
         "logprobs": (False,),
         "top_logprobs": (0,),
@@ -191,7 +225,7 @@ class ChatAsked(Asked):
         "parallel_tool_calls": (True, False),
     }
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     response_format: TextFormat | None = None
     logprobs: bool | None = None
@@ -200,33 +234,43 @@ class ChatAsked(Asked):
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
 
+    @model_validator(mode="after")
+    def _has_few_parts(self) -> ChatAsked:
+        _check_parts(self.messages)
+        return self
+
+    def prompts_by_name(self) -> dict[str, str | TokenIds]:
+        return _conversation(message.templated() for message in self.messages)
+
     @property
     def budget(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
 
 
 class InputPart(Part):
-    """A text of a client, or one that was answered before and is given back as it came."""
+    """A text of a client, or one that was answered before and is given back as it came: answers
+    here have no annotations and no logprobs."""
 
     type: Literal["input_text", "output_text"]
-    annotations: list[Any] | None = None
-    logprobs: list[Any] | None = None
+    annotations: Empty | None = None
+    logprobs: Empty | None = None
 
 
 class InputMessage(Said):
-    content: str | list[InputPart]
+    content: str | Annotated[list[InputPart], Field(max_length=MOST_MESSAGES)]
     type: Literal["message"] | None = None
-    id: str | None = None
-    status: str | None = None
-    phase: str | None = None
+    id: Label | None = None
+    status: Label | None = None
+    phase: Label | None = None
 
 
 class TextConfig(Strict):
     format: TextFormat | None = None
-    verbosity: str | None = None
+    verbosity: Label | None = None
 
 
 class ResponseAsked(Asked):
+    source = "input"
     neutral: ClassVar[dict[str, tuple[Any, ...]]] = {
         **{name: values for name, values in Asked.neutral.items() if name != "store"},
         "n": (1,),
@@ -240,7 +284,7 @@ class ResponseAsked(Asked):
         "truncation": ("disabled",),
     }
 
-    input: str | Annotated[list[InputMessage], Field(min_length=1)]
+    input: str | Annotated[list[InputMessage], Field(min_length=1, max_length=MOST_MESSAGES)]
     instructions: str | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     previous_response_id: Name | None = None
@@ -255,6 +299,12 @@ class ResponseAsked(Asked):
     truncation: str | None = None
 
     @model_validator(mode="after")
+    def _has_few_parts(self) -> ResponseAsked:
+        if not isinstance(self.input, str):
+            _check_parts(self.input)
+        return self
+
+    @model_validator(mode="after")
     def _is_either_streamed_or_fetched(self) -> ResponseAsked:
         if self.background and self.stream:
             raise PydanticCustomError(
@@ -265,6 +315,9 @@ class ResponseAsked(Asked):
                 "not_supported", "a response in the background must be stored"
             )
         return self
+
+    def prompts_by_name(self) -> dict[str, str | TokenIds]:
+        return _conversation([{"content": self.instructions or ""}, *self.messages()])
 
     @property
     def budget(self) -> int | None:

@@ -3,6 +3,7 @@ their exceptions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -15,6 +16,9 @@ from engine.errors import BatchscopeError, ModelError, RequestError
 
 DO_NOT_RETRY = {"x-should-retry": "false"}
 """What clients would send again by themselves, to fail again."""
+QUOTED = re.compile(r"(: \w+): .*", re.DOTALL)
+"""The kind of a foreign error, as in "The model failed in forward 1: ValueError: ...", and what it
+says. That is left to the log: it might quote what a model was fed, by any client of the batch."""
 
 
 class Fault(BaseModel):
@@ -94,11 +98,13 @@ def unknown_model(name: str) -> ApiError:
 
 
 def of_run(error: BatchscopeError) -> ApiError:
-    """What keeps a request, which was found to be in order, from its answer."""
+    """What keeps a request, which was found to be in order, from its answer. All clients of a batch
+    are told the same, so that nothing is told that might quote one of them."""
     if isinstance(error, FullError):
         return ApiError(429, str(error), code="rate_limit_exceeded")
     if isinstance(error, RequestError):  # of the memory that was free then
         return ApiError(503, str(error), code="insufficient_memory")
     if isinstance(error, ModelError):
         return ApiError(503, str(error), code="model_unavailable", headers=DO_NOT_RETRY)
-    return ApiError(500, str(error), code="run_failed", headers=DO_NOT_RETRY)
+    sentence = QUOTED.sub(r"\1.", str(error))
+    return ApiError(500, sentence, code="run_failed", headers=DO_NOT_RETRY)

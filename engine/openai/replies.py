@@ -13,6 +13,7 @@ from typing import Any, Literal
 from engine.collecting import News, Over, Started, Wrote
 from engine.openai.answers import Answer
 from engine.openai.asked import ResponseAsked
+from engine.openai.refusals import of_run
 from engine.openai.wire import event
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -25,13 +26,12 @@ def _id(prefix: str) -> Callable[[], str]:
 
 @dataclass
 class Reply:
-    """One response: what was asked, in which conversation, and the answer as it grows. `leave`
-    tells the collector that nobody waits for it."""
+    """One response: what was asked, in which conversation, and the answer as it grows. It may be
+    kept for long, so nothing of its batch hangs on it."""
 
     asked: ResponseAsked
     messages: list[dict[str, str]]
     answer: Answer
-    leave: Callable[[], None]
     cancelled: bool = False
     id: str = field(default_factory=_id("resp"))
     message_id: str = field(default_factory=_id("msg"))
@@ -55,14 +55,14 @@ class Reply:
     def body(self) -> dict[str, Any]:
         asked, status = self.asked, self.status
         details = {"reason": "max_output_tokens"} if status == "incomplete" else None
-        error = self.answer.error
+        error = self.answer.error and of_run(self.answer.error)
         return {
             "id": self.id,
             "object": "response",
             "created_at": int(self.created),
             "status": status,
             "background": bool(asked.background),
-            "error": {"code": "server_error", "message": str(error)} if error else None,
+            "error": {"code": "server_error", "message": error.sentence} if error else None,
             "incomplete_details": details,
             "instructions": asked.instructions,
             "max_output_tokens": asked.max_output_tokens,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from engine.openai.server import Server
 
 
+class UnderWay(NamedTuple):
+    """What hears of a response until its end, and how its collector is told that nobody does."""
+
+    inbox: Inbox
+    leave: Callable[[], None]
+
+
 class Responses:
     """The responses of a server. All of it happens in the server's loop."""
 
@@ -34,7 +41,7 @@ class Responses:
         self.remembered = Remembered(most=most, seconds=seconds)
         self._server = server
         self._following: set[asyncio.Task[None]] = set()
-        self._inboxes: dict[str, Inbox] = {}
+        self._under_way: dict[str, UnderWay] = {}
 
     async def create(self, asked: ResponseAsked, http: Request) -> Response:
         """Whole, in pieces, or at once where it is to be fetched later."""
@@ -43,10 +50,12 @@ class Responses:
         inbox = Inbox(reads_along=reads_along)
         join = self._server.join(asked, partial(_rows, messages=messages), inbox)
         call, collector = await unless_gone(http, join)
-        reply = Reply(asked, messages, Answer(call.requests), partial(collector.leave, call))
+        # Its messages say what it was asked, and better than its parsed body.
+        asked = asked.model_copy(update={"input": ""})
+        reply = Reply(asked, messages, Answer(call.requests))
         if asked.store is not False:
             self.remembered.add(reply)
-        self._inboxes[reply.id] = inbox
+        self._under_way[reply.id] = UnderWay(inbox, partial(collector.leave, call))
         if asked.background:
             self._follow(reply, inbox)
             return JSONResponse(reply.body())
@@ -119,7 +128,7 @@ class Responses:
         async def follow() -> None:
             while reply.status in UNDER_WAY:
                 _take(reply, await inbox.take())
-            self._inboxes.pop(reply.id, None)
+            self._under_way.pop(reply.id, None)
 
         task = asyncio.create_task(follow())
         self._following.add(task)
@@ -127,12 +136,11 @@ class Responses:
 
     def _end(self, reply: Reply) -> None:
         """Nobody waits for it any more: who still does is told. Harmless after its end."""
-        inbox = self._inboxes.pop(reply.id, None)
-        if reply.status in UNDER_WAY:
+        under_way = self._under_way.pop(reply.id, None)
+        if under_way and reply.status in UNDER_WAY:
             reply.cancelled = True
-            reply.leave()
-            if inbox:
-                inbox.tell(Over(None))
+            under_way.leave()
+            under_way.inbox.tell(Over(None))
 
 
 def _take(reply: Reply, news: list[News]) -> None:
@@ -146,4 +154,4 @@ def _rows(
     asked: ResponseAsked, lm: LanguageModel, limits: Limits, *, messages: list[Templated]
 ) -> list[Row]:
     system = [{"role": "system", "content": asked.instructions}] if asked.instructions else []
-    return conversation_rows(asked, system + messages, lm, limits, param="input")
+    return conversation_rows(asked, system + messages, lm, limits)

@@ -118,7 +118,7 @@ def test_counters_are_the_sums_over_the_saved_records(model, here):
 def test_who_leaves_is_counted_once_and_the_gauges_go_back_to_nothing(here, model):
     before = here.samples()
     asked = {"model": MODEL, "temperature": 0, "stream": True}
-    leaving = here.client().completions.create(prompt="Hi", max_tokens=90, **asked)
+    leaving = here.client().completions.create(prompt="Hi", max_tokens=400, **asked)
     next(leaving)
     wait_for(lambda: here.samples()["batchscope:num_requests_running", MODEL] == 1)
     assert here.samples()["batchscope:kv_cache_bytes", "live", MODEL] > 0

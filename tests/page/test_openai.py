@@ -1,9 +1,12 @@
 """OpenAI's endpoints beside the page, as OpenAI's own client sees them."""
 
+import json
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
@@ -13,7 +16,7 @@ from starlette.routing import Mount
 
 from app import build_demo
 from engine import StaticBatchEngine, make_requests, models
-from engine.openai.server import largest_request
+from engine.openai.api import largest_request
 from engine.requests import Limits
 from engine.shelf import ModelShelf
 from tests.callers import ask_all, questions, texts_alone
@@ -37,6 +40,14 @@ def here():
 @pytest.fixture
 def client(here):
     return here.client()
+
+
+def posted(here, **body):
+    """The connection of a call whose answer nobody waits for, to be closed."""
+    connection = HTTPConnection(here.url.removeprefix("http://"))
+    body = json.dumps({"model": "scripted", "temperature": 0, **body})
+    connection.request("POST", "/v1/completions", body, {"content-type": "application/json"})
+    return closing(connection)
 
 
 # What can be asked for
@@ -147,7 +158,7 @@ def test_a_chat(client, here):
         temperature=0,
         messages=[
             {"role": "developer", "content": "Be kind."},
-            {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+            {"role": "user", "content": [{"type": "text", "text": "Hi"}], "name": "ann"},
         ],
         max_completion_tokens=5,
     )
@@ -309,6 +320,7 @@ USER = {"role": "user", "content": "Hi"}
         ({"messages": []}, "messages: List should have at least 1 item"),
         ({"messages": [USER | {"content": " "}]}, "The conversation is empty."),
         ({"messages": [USER | {"role": "tool"}]}, "messages.0.role: Input should be"),
+        ({"messages": [USER] * 1001}, "List should have at most 1000 items"),
         (
             {"messages": [USER | {"content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
             "Input should be 'text'",
@@ -430,21 +442,27 @@ def test_what_is_not_offered_is_refused_in_openais_shape(here, method, path, sta
 
 def test_too_many_that_wait_are_told_to_come_back():
     with served(scripted_lm([[1]]), most_waiting=2, window=LONG) as here:
+        asked = {"model": "scripted", "temperature": 0}
+        collectors = here.server.collectors
         with pytest.raises(openai.RateLimitError, match="at most 2 may"):
-            here.client().completions.create(
-                model="scripted", temperature=0, prompt=["a", "b", "c"]
-            )
-        assert here.server.collectors["scripted"].waiting == 0
+            here.client().completions.create(**asked, prompt=["a", "b", "c"])
+        with posted(here, prompt=["a", "b"]):
+            wait_for(lambda: "scripted" in collectors and collectors["scripted"].waiting)
+            with pytest.raises(openai.RateLimitError, match="2 requests wait already, and at most"):
+                here.client().completions.create(**asked, prompt="c")
+        wait_for(lambda: collectors["scripted"].waiting == 0)
 
 
 # What goes wrong
 
 
-def test_a_model_that_fails_is_the_servers_fault_and_the_next_call_is_answered():
+def test_a_model_that_fails_is_the_servers_fault_and_the_next_call_is_answered(caplog):
+    """What it says might quote another client of the batch: the log alone has it."""
+
     def fail(column):
         if fails:
             fails.pop()
-            raise ValueError("no such place")
+            raise ValueError("no such: place\nat all")
 
     fails = [1]
     with served(scripted_lm([token_ids("hello")], before_forward=fail)) as here:
@@ -452,7 +470,9 @@ def test_a_model_that_fails_is_the_servers_fault_and_the_next_call_is_answered()
         with pytest.raises(openai.InternalServerError) as raised:
             here.client().completions.create(**asked)
         assert raised.value.status_code == 500
-        assert "The model failed in forward 1: ValueError: no such place." in raised.value.message
+        told = raised.value.body["message"]
+        assert told == "The model failed in forward 1: ValueError."
+        assert f"{told[:-1]}: no such: place." in caplog.text
         assert here.client().completions.create(**asked).choices[0].text == "he"
 
 
@@ -466,7 +486,7 @@ def test_a_stream_tells_what_ended_it():
             model="scripted", temperature=0, prompt="Hi", max_tokens=5, stream=True
         )
         assert [next(stream).choices[0].text for _ in range(3)] == ["", "h", "e"]
-        with pytest.raises(openai.APIError, match="The model failed in forward 3"):
+        with pytest.raises(openai.APIError, match=r"The model failed in forward 3: ValueError\.$"):
             next(stream)
 
 
@@ -493,16 +513,16 @@ def test_a_client_that_leaves_a_stream_is_noticed():
 
 
 def test_a_client_that_leaves_before_its_answer_is_noticed():
-    gate = threading.Event()
+    gate, reached = threading.Event(), threading.Event()
 
     def wait(column):
-        assert column < 3 or gate.wait(20)
+        if column == 3:
+            reached.set()
+            assert gate.wait(20)
 
     with served(scripted_lm([token_ids("hello")], before_forward=wait), window=0) as here:
-        with pytest.raises(openai.APITimeoutError):
-            here.client().with_options(timeout=0.5).completions.create(
-                model="scripted", temperature=0, prompt="Hi", max_tokens=500
-            )
+        with posted(here, prompt="Hi", max_tokens=500):
+            assert reached.wait(20)
         collector = here.server.collectors["scripted"]
         wait_for(lambda: has_left(collector))
         gate.set()
@@ -512,21 +532,20 @@ def test_a_client_that_leaves_before_its_answer_is_noticed():
 
 def test_a_client_that_leaves_while_it_waits_is_not_run():
     with served(scripted_lm([token_ids("hello")]), window=LONG, batch_size=2) as here:
-        client = here.client()
-        with pytest.raises(openai.APITimeoutError):
-            client.with_options(timeout=0.5).completions.create(
-                model="scripted", temperature=0, prompt="Hi"
-            )
-        collector = here.server.collectors["scripted"]
-        wait_for(lambda: collector.waiting == 0)
-        client.completions.create(model="scripted", temperature=0, prompt=["a", "b"], max_tokens=1)
+        collectors = here.server.collectors
+        with posted(here, prompt="Hi"):
+            wait_for(lambda: "scripted" in collectors and collectors["scripted"].waiting)
+        wait_for(lambda: collectors["scripted"].waiting == 0)
+        here.client().completions.create(
+            model="scripted", temperature=0, prompt=["a", "b"], max_tokens=1
+        )
         assert here.batches() == [[2]]
 
 
 # Beside the page
 
 
-def test_a_call_waits_for_a_model_that_loads(monkeypatch):
+def test_as_many_calls_wait_for_a_model_that_loads_as_may(monkeypatch):
     go_on = threading.Event()
 
     def load(name, *, on_progress, **_how):
@@ -535,13 +554,22 @@ def test_a_call_waits_for_a_model_that_loads(monkeypatch):
 
     monkeypatch.setattr(models, "load_model", load)
     shelf = ModelShelf(["scripted"])
-    with served(shelf=shelf) as here, ThreadPoolExecutor(2) as pool:
+    with served(shelf=shelf, most_waiting=2) as here, ThreadPoolExecutor(2) as pool:
         asked = {"model": "scripted", "temperature": 0, "prompt": "Hi", "max_tokens": 2}
         answers = [pool.submit(here.client().completions.create, **asked) for _ in range(2)]
-        wait_for(lambda: shelf._loadings)
+        wait_for(lambda: here.server.joining == 2)
+        with pytest.raises(openai.RateLimitError, match="2 requests wait already, and at most"):
+            here.client().completions.create(**asked)
+        # What is too large waits for no model.
+        for large in ({"prompt": ["x"] * 65}, {"prompt": "x" * 8001}, {"prompt": [1] * 8001}):
+            with pytest.raises(
+                openai.BadRequestError, match="the limit is"
+            ):  # which waits for none
+                here.client().completions.create(**asked | large)
         assert not any(answer.done() for answer in answers)
         go_on.set()
         assert [answer.result(20).choices[0].text for answer in answers] == ["he", "he"]
+        assert here.client().completions.create(**asked).choices[0].text == "he"
 
 
 def test_a_model_that_can_t_be_loaded_is_the_servers_fault(monkeypatch):

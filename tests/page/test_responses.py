@@ -66,6 +66,21 @@ def test_an_answer_may_be_given_back_as_it_came(client, here):
     assert prompt_of_last(here) == "<Hi><hello><And?>"
 
 
+def test_what_is_stored_has_nothing_of_the_parsed_input(client, here):
+    reply = client.responses.create(**GREEDY, input=[{"role": "user", "content": "Hi"}] * 2)
+    stored = here.server.responses.remembered.get(reply.id)
+    assert stored.asked.input == ""
+    assert [message["content"] for message in stored.conversation()] == ["Hi", "Hi", "hello"]
+    assert not here.server.responses._under_way
+
+
+def test_a_conversation_has_only_so_many_messages_with_those_before(client):
+    asked = GREEDY | {"input": [{"role": "user", "content": "x"}] * 999}
+    first = client.responses.create(**asked)
+    with pytest.raises(openai.BadRequestError, match="has 1,001 messages: the limit is 1,000"):
+        client.responses.create(**GREEDY, input="Hi", previous_response_id=first.id)
+
+
 def test_a_streamed_response_tells_all_in_order(client):
     events = list(client.responses.create(**GREEDY, input="Hi", stream=True))
     assert [event.sequence_number for event in events] == list(range(len(events)))
@@ -219,7 +234,7 @@ def test_a_run_that_fails_is_told_as_a_failed_response():
     with served(fail_at(3)) as here:
         *_, last = here.client().responses.create(**GREEDY, input="Hi", stream=True)
         assert (last.type, last.response.status) == ("response.failed", "failed")
-        assert "The model failed in forward 3" in last.response.error.message
+        assert last.response.error.message == "The model failed in forward 3: ValueError."
         with pytest.raises(openai.InternalServerError, match="The model failed in forward 3"):
             here.client().responses.create(**GREEDY, input="Hi")
         reply = here.client().responses.create(**GREEDY, input="Hi", background=True)
@@ -229,6 +244,13 @@ def test_a_run_that_fails_is_told_as_a_failed_response():
 def test_a_run_that_fails_before_its_first_token_fails_the_call():
     with served(fail_at(1)) as here, pytest.raises(openai.InternalServerError):
         here.client().responses.create(**GREEDY, input="Hi", stream=True)
+
+
+PART = {"type": "input_text", "text": "Hi"}
+
+
+def message(*parts):
+    return {"role": "user", "content": list(parts)}
 
 
 @pytest.mark.parametrize(
@@ -245,6 +267,17 @@ def test_a_run_that_fails_before_its_first_token_fails_the_call():
         ({"reasoning": {"effort": "low"}}, "reasoning is not supported here"),
         ({"text": {"format": {"type": "json_object"}}}, "Input should be 'text'"),
         ({"metadata": {"x": "y" * 513}}, "at most 512 characters"),
+        ({"user": "y" * 513}, "at most 512 characters"),
+        ({"safety_identifier": "y" * 513}, "at most 512 characters"),
+        ({"prompt_cache_key": "y" * 513}, "at most 512 characters"),
+        (
+            {"input": [message(PART | {"annotations": [{}]})]},
+            "annotations: List should have at most 0",
+        ),
+        ({"input": [message(PART | {"logprobs": [{}]})]}, "logprobs: List should have at most 0"),
+        ({"input": [message(*[PART] * 1001)]}, "List should have at most 1000 items"),
+        ({"input": [message(*[PART] * 501)] * 2}, "the messages have more than 1,000 parts"),
+        ({"input": "x" * 8001}, "The conversation has 8,001 characters: the limit is 8,000."),
         ({"extra_body": {"n": 2}}, "n is not supported here"),
         ({"extra_body": {"max_tokens": 2}}, "max_tokens is not supported here"),
     ],

@@ -149,6 +149,21 @@ def test_all_watchers_share_a_sampler_that_ends_with_the_last_of_them(gate, monk
         assert len(looks) == seen
 
 
+def test_what_can_t_be_read_for_a_while_is_logged_once(gate, monkeypatch, caplog):
+    fails = [ValueError("odd")] * 3
+    tell = feed.Sampler.tell
+
+    def failing(self):
+        if fails:
+            raise fails.pop()
+        return tell(self)
+
+    monkeypatch.setattr(feed.Sampler, "tell", failing)
+    with a_page(gate) as here, here.told() as (states, _):
+        assert next(states)["batches"] == []
+    assert caplog.messages.count("what is to be watched can't be read") == 1
+
+
 def test_only_so_many_may_watch(gate, monkeypatch):
     monkeypatch.setattr(feed, "MOST_WATCHERS", 1)
     with a_page(gate) as here, here.told() as (states, _):

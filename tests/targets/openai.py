@@ -100,7 +100,8 @@ def described_api() -> BaseSchema:
     import schemathesis
     from schemathesis.config import CacheConfig
 
-    from engine.openai.server import Server, Serving, build_api
+    from engine.openai.api import build_api
+    from engine.openai.server import Server, Serving
     from engine.shelf import ModelShelf
 
     api = build_api(Server(ModelShelf(["scripted"]), LIMITS, Serving()))

@@ -291,7 +291,7 @@ def test_what_was_cut_off_is_a_record_that_loads(caplog):
         yield shown
         raise RuntimeError("GPU task aborted")
 
-    *_, last = _to_the_end(taken_away(), Comparison, "comparison 1")
+    *_, last = _to_the_end(taken_away(), Comparison, "comparison 1", threading.Event())
     assert last.under_way is None
     assert [run.status for run in last.runs] == ["done", "error"]
     assert last.error == "The comparison was cut off: GPU task aborted."

@@ -333,9 +333,12 @@ def test_no_request_ever_waits_for_a_page(lm):
     assert measure(run).peak_kv_bytes == run.kv_estimate
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma3", "mistral", "mixtral"])
 @pytest.mark.parametrize(
-    ("prompt", "new", "slots"), [(200, 3, 4), (4, 60, 4), (300, 8, 1), (1, 1, 2)]
+    ("family", "prompt", "new", "slots"),
+    [
+        *(("llama", *shape) for shape in [(200, 3, 4), (4, 60, 4), (300, 8, 1), (1, 1, 2)]),
+        *((family, 60, 12, 3) for family in ["gpt2", "gemma3", "mistral", "mixtral"]),
+    ],
 )
 def test_the_forecast_is_an_upper_bound_of_what_is_held_at_once(family, prompt, new, slots):
     lm = tiny_lm(family)

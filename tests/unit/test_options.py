@@ -43,6 +43,20 @@ def test_a_wrong_value_is_said_in_words(capsys, option, value, complaint):
     assert complaint in capsys.readouterr().err
 
 
+def test_a_key_that_is_empty_is_not_taken_for_none(monkeypatch, capsys):
+    """As a secret is that failed to mount."""
+    monkeypatch.setenv("BATCHSCOPE_OPENAI_KEY", "")
+    assert page_options([]).openai_key is None
+    assert page_options(["--openai", "--openai-key", "k"]).openai_key == "k"
+    with pytest.raises(SystemExit):
+        page_options(["--openai"])
+    assert "BATCHSCOPE_OPENAI_KEY is empty: set it to the key" in capsys.readouterr().err
+    monkeypatch.setenv("BATCHSCOPE_OPENAI_KEY", "k")
+    assert page_options(["--openai"]).openai_key == "k"
+    monkeypatch.delenv("BATCHSCOPE_OPENAI_KEY")
+    assert page_options(["--openai"]).openai_key is None
+
+
 def test_a_space_gives_its_options_in_a_variable_and_arguments_win(monkeypatch):
     monkeypatch.setenv("BATCHSCOPE_FLAGS", "--model 'a b' --max-prompts 4 --port 7000")
     options = page_options(["--port", "7001"])

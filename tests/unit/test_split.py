@@ -17,6 +17,7 @@ from engine.errors import ModelError
 from engine.memory import Need
 from engine.models import LanguageModel, with_compiled_steps
 from engine.paged import reason_against
+from engine.ranks import processes
 from engine.split import check_heads, check_spread, free_together, placement, shares, spread
 from tests.tiny import byte_tokenizer, row_ids, tiny_lm
 
@@ -24,6 +25,16 @@ ROOT = Path(__file__).parents[2]
 GPUS = tuple(torch.device("cuda", number) for number in range(3))
 PROMPTS = ["Hello there", "Why", "x"]
 BUDGETS = [12, 5, 20]
+
+
+def under_torchrun(monkeypatch, count):
+    """As the first of so many processes."""
+    for name, value in torchrun_variables(count).items():
+        monkeypatch.setenv(name, value)
+
+
+def torchrun_variables(count):
+    return {"TORCHELASTIC_RUN_ID": "none", "RANK": "0", "WORLD_SIZE": str(count)}
 
 
 def requests():
@@ -149,7 +160,8 @@ def test_without_a_map_nothing_is_spread():
     ],
 )
 def test_a_map_that_makes_no_sense(monkeypatch, device_map, device, processes, said):
-    monkeypatch.setenv("WORLD_SIZE", str(processes))
+    if processes > 1:
+        under_torchrun(monkeypatch, processes)
     with pytest.raises(ModelError) as raised:
         placement(device_map, device, "m")
     assert said in str(raised.value)
@@ -170,15 +182,15 @@ def test_a_model_that_the_devices_have_no_room_for(away):
 def test_heads_that_can_t_be_shared_out(monkeypatch):
     config = tiny_lm().model.config
     check_heads(config, "m")
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    under_torchrun(monkeypatch, 2)
     check_heads(config, "m")
-    monkeypatch.setenv("WORLD_SIZE", "4")
+    under_torchrun(monkeypatch, 4)
     with pytest.raises(ModelError, match="m has 2 key and value heads"):
         check_heads(config, "m")
 
 
 def test_the_page_does_not_run_under_torchrun():
-    environment = os.environ | {"RANK": "0", "WORLD_SIZE": "2"}
+    environment = os.environ | torchrun_variables(2)
     done = subprocess.run(
         [sys.executable, "app.py"],
         cwd=ROOT,
@@ -191,8 +203,16 @@ def test_the_page_does_not_run_under_torchrun():
     assert "The page runs in one process" in done.stderr
 
 
-def test_processes_that_sample_need_a_seed(monkeypatch, capsys):
+def test_what_a_cluster_has_left_in_the_environment_makes_no_processes(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
+    assert processes() == (0, 1)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert processes() == (1, 2)
+
+
+def test_processes_that_sample_need_a_seed(monkeypatch, capsys):
+    under_torchrun(monkeypatch, 2)
     assert main(["run", "--prompt", "Hi", "--temperature", "1"]) == 2
     assert "All processes must draw the same numbers: name a --seed." in capsys.readouterr().err
 

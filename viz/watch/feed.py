@@ -146,12 +146,16 @@ class Feed:
             yield self._change if follows else _event("whole", self._told)
 
     async def _sample(self) -> None:
+        failing = False
         while True:
             try:
                 told = await asyncio.to_thread(self.sampler.tell)
                 self._publish(told)
+                failing = False
             except Exception:
-                log.exception("what is to be watched can't be read")
+                if not failing:  # of a row only the first is logged
+                    log.exception("what is to be watched can't be read")
+                failing = True
             await asyncio.sleep(FRAME_SECONDS)
 
     def _publish(self, told: Told) -> None:
@@ -207,7 +211,7 @@ class Watch:
             return Response(media_type="text/event-stream")
         if sum(each.watchers for each in self.feeds.values()) >= MOST_WATCHERS:
             raise HTTPException(503, "As many watch as may: try again later.")
-        return EventStream(feed)
+        return WatchStream(feed)
 
     async def _batch(self, request: Request) -> Response:
         make = self._feed(request).sampler.replay
@@ -217,7 +221,7 @@ class Watch:
         return Response(state, media_type="application/json")
 
 
-class EventStream(StreamingResponse):
+class WatchStream(StreamingResponse):
     """A feed on its way to one watcher, who counts as one until the connection ends."""
 
     def __init__(self, feed: Feed) -> None:

@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,13 +107,24 @@ def share_of(replicas: int, device: str) -> Share:
 
 
 def fair_cpus(nodes: Sequence[float], replicas: int) -> float:
-    """The most cores that each of so many replicas can have on machines with so many; a fraction
-    where there are fewer cores than replicas."""
+    """The most cores that each of so many replicas can have on machines with so many; where there
+    are fewer cores than replicas, a core is shared by as few as can be. Raises ModelError if there
+    are none."""
     total = sum(nodes)
+    if not total:
+        raise ModelError("Ray has no cores here for replicas.")
     for cpus in range(int(total) // replicas, 0, -1):
         if sum(int(node) // cpus for node in nodes) >= replicas:
             return cpus
-    return total / replicas
+    sharing = (k for k in count(1) if sum(int(node * k) for node in nodes) >= replicas)
+    return 1 / next(sharing)
+
+
+def kill(actor: Any) -> None:
+    """End its process; harmless after its end."""
+    import ray
+
+    ray.kill(actor)
 
 
 def drawn(items: Any) -> Iterator[Any]:

@@ -18,8 +18,8 @@ from itertools import accumulate, count
 from typing import NamedTuple
 
 from engine.errors import BatchscopeError, RequestError, RunError
-from engine.host import figures_line, prompts_line
-from engine.run import End, Request, Step
+from engine.loglines import figures_line, prompts_line
+from engine.run import End, Request, Run, Step
 from engine.served import Served, Traffic
 from engine.visitors import Signal
 from engine.where import Here, Named, Stream, Where
@@ -81,13 +81,20 @@ class Call:
         self.started: float | None = None
         self.left: float | None = None
         self.going = len(requests)
+        self._had: set[int] = set()
 
     @property
     def waited(self) -> float:
         """Seconds from its arrival to its first forward."""
         return (self.started or time.perf_counter()) - self.arrived
 
+    def has_left(self, row: int) -> bool:
+        """Whether its client left before this row's end."""
+        return self.left is not None and row not in self._had
+
     def write(self, row: int, text: str, end: End | None) -> None:
+        if end is not None and self.left is None:
+            self._had.add(row)
         self.tell(Wrote(row, text, end))
         self.going -= end is not None
         if not self.going:
@@ -126,24 +133,27 @@ class Shared:
         if all(call.left is not None or not call.going for call in self.calls):
             self.stop.set()
 
+    def record(self) -> Run | None:
+        """The run so far; None before it has a replica, or a place in the line for the device."""
+        return self._stream and self._stream.record()
+
     def served(self) -> Served | None:
         """The batch so far; None before there is a record of it."""
-        run = self._stream and self._stream.record()
-        if run is None:
+        if (run := self.record()) is None:
             return None
         calls = [call for call, _ in self._seats]
         return Served(
             number=self.number,
             run=run,
             waited=tuple(call.waited for call in calls),
-            left=tuple(self._left(call) for call in calls),
+            left=tuple(self._left(seat) for seat in self._seats),
             prompts=tuple(prompt for call in self.calls for prompt in call.prompts),
         )
 
-    def _left(self, call: Call) -> float | None:
-        if call.left is None:
+    def _left(self, seat: Seat) -> float | None:
+        if not seat.call.has_left(seat.row):
             return None
-        return max(0.0, call.left - self._began) if self._began else 0.0
+        return max(0.0, seat.call.left - self._began) if self._began else 0.0
 
     def _tell(self, step: Step, seats: Sequence[Seat]) -> None:
         now = time.perf_counter()
@@ -197,21 +207,21 @@ class Collector:
         self._changed = threading.Condition()
         self._waiting: list[Call] = []
         self._running: list[Shared] = []
+        self._most = batch_size  # rows of the next batch: fewer where these did not fit the memory
         self._collecting = False
         self._threads = 0
         self._recent: deque[Served] = deque(maxlen=RECENT)
 
     @property
     def waiting(self) -> int:
-        """Requests whose batch has not begun."""
-        with self._changed:
-            return _rows(self._waiting)
+        """Requests of which there is no record yet: their batch is collected, or in the line for a
+        replica."""
+        return _rows(self._without_record())
 
     @property
     def first_waits(self) -> float:
         """For how long the request that waits longest has, in seconds; 0 where none does."""
-        with self._changed:
-            return self._waiting[0].waited if self._waiting else 0.0
+        return max((call.waited for call in self._without_record()), default=0.0)
 
     @property
     def recent(self) -> tuple[Served, ...]:
@@ -226,10 +236,17 @@ class Collector:
 
     @property
     def under_way(self) -> tuple[Served, ...]:
-        """All batches that are under way, or in line for a device, the oldest first."""
+        """All batches of which there is a record, the oldest first: they are under way, or in line
+        for the device of this process."""
         with self._changed:
             running = list(self._running)
         return tuple(served for shared in running if (served := shared.served()))
+
+    def _without_record(self) -> list[Call]:
+        with self._changed:
+            running, waiting = list(self._running), list(self._waiting)
+        in_line = [shared for shared in running if shared.record() is None]
+        return [call for shared in in_line for call in shared.calls] + waiting
 
     def submit(
         self,
@@ -277,18 +294,17 @@ class Collector:
 
     def _serve(self) -> None:
         """A thread of the collector."""
-        most = self.batch_size
-        while shared := self._next(most):
+        while shared := self._next():
             calls = shared.calls
             try:
                 self._run(shared)
-                most = min(2 * most, self.batch_size)
+                with self._changed:
+                    self._most = min(2 * self._most, self.batch_size)
             except RequestError as error:
                 # Each of them fits the model, so it is the memory that all together don't fit.
                 if len(calls) == 1:
                     _end(calls, error)
                 else:
-                    most = max(1, _rows(calls) // 2)
                     self._put_back(calls)
             except BatchscopeError as error:
                 _end(calls, error)
@@ -296,11 +312,11 @@ class Collector:
                 log.exception("a batch can't be run")
                 _end(calls, RunError("The batch can't be run."))
 
-    def _next(self, most: int) -> Shared | None:
-        """The next batch, of at most so many rows, once it is full or its window over. None, and
-        the end of the thread, if nobody waits, or another one collects."""
+    def _next(self) -> Shared | None:
+        """The next batch, once it is full or its window over. None, and the end of the thread, if
+        nobody waits, or another one collects."""
         with self._changed:
-            calls = [] if self._collecting else self._collected(most)
+            calls = [] if self._collecting else self._collected()
             if not calls:
                 self._threads -= 1
                 return None
@@ -309,7 +325,7 @@ class Collector:
             self._begin()
         return shared
 
-    def _collected(self, most: int) -> list[Call]:
+    def _collected(self) -> list[Call]:
         self._collecting = True
         while self._waiting and _rows(self._waiting) < self.batch_size:
             rest = self._waiting[0].due - time.perf_counter()
@@ -317,7 +333,7 @@ class Collector:
                 break
             self._changed.wait(rest)
         self._collecting = False
-        calls = _first(self._waiting, most)
+        calls = _first(self._waiting, self._most)
         del self._waiting[: len(calls)]
         return calls
 
@@ -348,11 +364,13 @@ class Collector:
         log.info("batch of %s %s: %s", who, served.run.status, told)
 
     def _put_back(self, calls: Sequence[Call]) -> None:
-        """In front of all others, and not to wait any longer."""
+        """In front of all others, and not to wait any longer; half as many share the next batch."""
         for call in calls:
             call.due = call.arrived
         with self._changed:
+            self._most = max(1, _rows(calls) // 2)
             self._waiting[:0] = [call for call in calls if call.left is None]
+            self._changed.notify_all()
 
 
 def _first(waiting: Sequence[Call], most: int) -> list[Call]:

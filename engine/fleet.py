@@ -12,7 +12,6 @@ import itertools
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -21,11 +20,13 @@ from typing import Any, TypeVar
 
 from engine import cluster
 from engine.cluster import drawn, raised_there
-from engine.errors import LostError, ModelError, RunError
+from engine.errors import LostError, ModelError, first_line
+from engine.followed import Followed
 from engine.growing import whole
+from engine.keeper import Keeper
 from engine.live import WAIT_SECONDS, Waiting
 from engine.replica import Elsewhere, Replica, each_step
-from engine.run import Request, Run, Step
+from engine.run import Request, Run
 from engine.shelf import Loading
 from engine.visitors import Flag, Signal
 
@@ -33,11 +34,6 @@ log = logging.getLogger("batchscope.replicas")
 
 GROUPS = {"said": 1, "loads": 1, "runs": 1, "asks": 2, "stops": 1}
 """The threads of a replica, by what they do."""
-
-MOST_DEATHS = 3
-"""One after another, in which a replica has loaded nothing; then its model can't be."""
-LONGEST_PAUSE = 60.0
-"""Seconds between two of more of them."""
 
 PATIENCE = 30.0
 """Seconds that a question waits for a replica to be up again."""
@@ -69,7 +65,9 @@ class Fleet:
         self.numbers = itertools.count(1)
         self.line: list[Seat] = []
         self.keepers: list[Keeper] = []
-        self.closed = threading.Event()
+        self.over = threading.Event()
+        self._closed = False
+        self._failure: Exception | None = None
         self._address = address
         self._device = device
         self._how = {"log_level": logging.getLevelName(log_level.upper()), "device": device, **how}
@@ -158,37 +156,74 @@ class Fleet:
         return Followed(self.show(each_step, lm, requests, stop, **how))
 
     def close(self) -> None:
-        """End all replicas; and Ray, where it is its own."""
-        self.closed.set()
+        """End all replicas, also those that load; and Ray, where it is its own."""
         with self.changed:
-            self.changed.notify_all()
-        if self._owner is not None:
-            self._owner.join()
+            self._closed, owner = True, self._owner
+            self._end()
+        if owner is not None:
+            owner.join()
 
     def _own(self) -> None:
-        """The thread in which Ray is started and ended."""
+        """The thread in which Ray is started and ended. Whatever ends it but `close` is told to all
+        that wait, and tried again for the next who asks for a model."""
+        try:
+            self._keep_up()
+        except Exception as error:
+            if isinstance(error, ModelError):
+                told = str(error)
+            else:
+                log.exception("replicas can't be kept up")
+                told = f"Replicas can't be kept up: {first_line(error)}."
+            with self.changed:
+                self.keepers = []
+                if not self._closed:
+                    self._owner = None
+                    self.over.clear()
+                for loading in self._loadings.values():
+                    loading.update(lm=None, error=told)
+                self.changed.notify_all()
+
+    def _keep_up(self) -> None:
+        """So many replicas, until the fleet is over. Raises ModelError if there can't be so many,
+        and what Ray raises."""
+        self._failure = None
         try:
             cluster.connect(self._address)
             share = cluster.share_of(self.at_once, self._device)
-        except ModelError as error:
-            cluster.disconnect()
+            atexit.register(self.close)  # before Ray's own, so that no replica is made again
+            replica = cluster.actors(Replica, GROUPS, share)
+            make = partial(replica.remote, self.names, threads=share.threads, **self._how)
+            numbers = range(1, self.at_once + 1)
             with self.changed:
-                self._owner = None
-                for loading in self._loadings.values():
-                    loading.update(error=str(error))
-            return
-        atexit.register(self.close)  # before Ray's own, so that no replica is made again
-        replica = cluster.actors(Replica, GROUPS, share)
-        self.made = partial(replica.remote, self.names, threads=share.threads, **self._how)
-        with self.changed:
-            self.keepers = [Keeper(self, number) for number in range(1, self.at_once + 1)]
-        threads = [threading.Thread(target=keeper.keep, daemon=True) for keeper in self.keepers]
-        for thread in threads:
-            thread.start()
-        self.closed.wait()
-        for thread in threads:
-            thread.join()
-        cluster.disconnect()
+                self.keepers = [Keeper(self, number, make) for number in numbers]
+            threads = [
+                threading.Thread(target=self._keep, args=(keeper,), daemon=True)
+                for keeper in self.keepers
+            ]
+            for thread in threads:
+                thread.start()
+            self.over.wait()
+            for keeper in self.keepers:
+                keeper.end()
+            for thread in threads:
+                thread.join()
+        finally:
+            cluster.disconnect()
+        if self._failure is not None:
+            raise self._failure
+
+    def _keep(self, keeper: Keeper) -> None:
+        """One that can't go on ends the fleet: what ails it is Ray's, and the same for all."""
+        try:
+            keeper.keep()
+        except Exception as error:
+            with self.changed:
+                self._failure = error
+                self._end()
+
+    def _end(self) -> None:
+        self.over.set()
+        self.changed.notify_all()
 
     # The line
 
@@ -244,9 +279,8 @@ class Fleet:
     def _waiting(self, seat: Seat, seconds: float) -> Waiting | str:
         """What is shown of a place in the line. Raises ModelError if no replica will come."""
         with self.changed:
-            found = [keeper.models.get(seat.name) for keeper in self.keepers]
-            if all(isinstance(each, ModelError) for each in found):
-                raise ModelError(str(found[0]))
+            if error := self._loadings[seat.name].error:
+                raise ModelError(error)
             before = self.line.index(seat) if seat in self.line else 0
             ahead = before + any(keeper.runs for keeper in self.keepers)
         return Waiting(ahead, seconds) if ahead else "Waiting for a replica to be up again."
@@ -265,43 +299,6 @@ class Fleet:
             return keeper, keeper.actor
 
 
-class Followed(Iterator[Step]):
-    """The steps of a run on a replica, and its record."""
-
-    def __init__(self, frames: Iterator[Any]) -> None:
-        self._frames = frames
-        self._run: Run | None = None
-        self._unread: deque[Step] = deque()
-
-    def __next__(self) -> Step:
-        while not self._unread:
-            self._follow()
-        return self._unread.popleft()
-
-    def record(self) -> Run | None:
-        return self._run
-
-    def close(self) -> None:
-        self._frames.close()
-
-    def _follow(self) -> None:
-        """To the next frame. Raises what ended the run, StopIteration if nothing did."""
-        try:
-            frame = next(self._frames)
-        except StopIteration:
-            if self._run is not None and self._run.status == "error":
-                raise RunError(self._run.error) from None
-            raise
-        except LostError as error:
-            if self._run is not None:
-                self._run = replace(self._run, status="error", error=str(error))
-            raise
-        if isinstance(frame, Run):
-            seen = len(self._run.steps) if self._run else 0
-            self._unread += frame.steps[seen:]
-            self._run = frame
-
-
 @dataclass(eq=False)
 class Seat:
     """A place in the line for a model; once it has a number, a replica."""
@@ -317,139 +314,3 @@ class Seat:
         """Until it has a replica, at most so many seconds; whether it has."""
         with self.fleet.changed:
             return self.fleet.changed.wait_for(lambda: self.keeper is not None, timeout)
-
-
-class Keeper:
-    """Keeps one replica up: makes it, has it load what is wanted, and makes it anew when it has
-    died.
-
-    `runs` is the number of what runs on it, `used` that of the last; 0 is none.
-    """
-
-    def __init__(self, fleet: Fleet, number: int) -> None:
-        self.number = number
-        self.actor: Any = None
-        self.models: dict[str, Elsewhere | ModelError] = {}
-        self.runs = self.used = self.asked = 0
-        self._fleet = fleet
-        self._deaths = 0
-
-    def has(self, name: str) -> bool:
-        return self.actor is not None and isinstance(self.models.get(name), Elsewhere)
-
-    def begin(
-        self, seat: Seat, frames: Callable[..., Iterator], what: Any, how: dict[str, Any]
-    ) -> Any:
-        """Run what has been given this replica -> its frames, in pieces. Whoever does not draw
-        them holds them back, and not what runs."""
-        pieces = seat.actor.show.options(
-            num_returns="streaming",
-            concurrency_group="runs",
-            _generator_backpressure_num_objects=1,
-        ).remote(seat.number, seat.name, frames, what, how)
-        seat.begun = True
-        over = partial(self._over, seat.actor, seat.number)
-        pieces.completed().future().add_done_callback(over)
-        return pieces
-
-    def leave(self, seat: Seat) -> None:
-        """Nobody looks at what runs any more. The replica is free once it has ended."""
-        if seat.begun:
-            self.stop(seat.number)
-        else:
-            self._free(seat.number)
-
-    def stop(self, number: int) -> None:
-        """End what has this number; harmless after its end."""
-        with self._fleet.changed:
-            actor = self.actor if self.runs == number else None
-        if actor is not None:
-            actor.stop.options(concurrency_group="stops").remote(number)
-
-    def lost(self, actor: Any, error: LostError) -> None:
-        """It has died, as somebody found out."""
-        with self._fleet.changed:
-            if self.actor is not actor or self._fleet.closed.is_set():
-                return
-            self.actor, self.models, self.runs = None, {}, 0
-            self._deaths += 1
-            self._fleet.changed.notify_all()
-        log.warning("replica %d has died: %s", self.number, error.cause)
-
-    def keep(self) -> None:
-        """Until the fleet is closed; the keeper's thread."""
-        import ray
-
-        while not self._fleet.closed.wait(pause_after(self._deaths)):
-            actor = self._fleet.made()
-            with self._fleet.changed:
-                self.actor = actor
-            threading.Thread(target=self._listen, args=(actor,), daemon=True).start()
-            while (name := self._next_to_load(actor)) is not None:
-                self._load(actor, name)
-            ray.kill(actor)
-
-    def _listen(self, actor: Any) -> None:
-        """Write down what it says, until it has died."""
-        said = actor.said.options(num_returns="streaming", concurrency_group="said").remote()
-        try:
-            for record in drawn(said):
-                record.msg = f"replica {self.number}: {record.msg}"
-                logging.getLogger(record.name).handle(record)
-        except Exception as error:
-            self.lost(actor, error if isinstance(error, LostError) else LostError(str(error)))
-
-    def _next_to_load(self, actor: Any) -> str | None:
-        """A model that is wanted, as soon as there is one; None if the replica is over."""
-
-        def found() -> str | None:
-            return next((name for name in self._fleet.wanted() if name not in self.models), None)
-
-        with self._fleet.changed:
-            self._fleet.changed.wait_for(
-                lambda: self._fleet.closed.is_set() or self.actor is not actor or found()
-            )
-            is_over = self._fleet.closed.is_set() or self.actor is not actor
-            return None if is_over else found()
-
-    def _load(self, actor: Any, name: str) -> None:
-        said = actor.load.options(num_returns="streaming", concurrency_group="loads").remote(name)
-        found: Elsewhere | ModelError | None = None
-        try:
-            for told in drawn(said):
-                if isinstance(told, Elsewhere):
-                    found = told
-                else:
-                    self._fleet.say(self, name, told)
-        except LostError as error:
-            self.lost(actor, error)
-            if self._deaths < MOST_DEATHS or self._fleet.loaded(name):
-                return
-            found = ModelError(f"{name} can't be loaded: its process died.")
-        except Exception as error:
-            found = ModelError(str(error))
-            log.warning("replica %d: %s", self.number, error)
-        else:
-            self._deaths = 0
-        with self._fleet.changed:
-            if self.actor is actor or isinstance(found, ModelError):
-                self.models[name] = found
-            self._fleet.told(name)
-
-    def _over(self, actor: Any, number: int, ended: Any) -> None:
-        """What ran on it has ended, in whatever way."""
-        error = ended.exception() and raised_there(ended.exception())
-        if isinstance(error, LostError):
-            self.lost(actor, error)
-        self._free(number)
-
-    def _free(self, number: int) -> None:
-        with self._fleet.changed:
-            if self.runs == number:
-                self.runs = 0
-            self._fleet.match()
-
-
-def pause_after(deaths: int) -> float:
-    """Seconds before a replica is made again: none after its first death, and ever more."""
-    return min(LONGEST_PAUSE, 2.0**deaths) if deaths > 1 else 0.0

@@ -4,19 +4,18 @@ models."""
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.comparing import compare_frames
-from engine.comparison import Comparison, cut_off, table
+from engine.comparison import Comparison, cut_off
 from engine.errors import BatchscopeError, LostError, RequestError, RunError, first_line
 from engine.live import WAIT_SECONDS, Refused, Waiting, frames
-from engine.metrics import measure
+from engine.loglines import comparison_line, figures_line, prompts_line, sweep_line
 from engine.orders import Order, SweepOrder, make_order, make_sweep_order
 from engine.requests import Limits
 from engine.run import Run
@@ -257,46 +256,6 @@ def _log_end(what: str, record: Record | None, told: str) -> None:
     else:
         level = logging.WARNING if record.status == "error" else logging.INFO
         log.log(level, "%s %s%s", what, record.status, told)
-
-
-def figures_line(run: Run) -> str:
-    """A run for the log: what ran, how much of it, and how long it took."""
-    figures = measure(run)
-    speed = figures.output_tokens_per_second
-    parts = [
-        run.model.name,
-        f"prompts {len(run.requests)}",
-        f"batch size {run.settings.batch_size}",
-        f"prompt tokens {figures.prompt_tokens}",
-        f"new tokens {figures.generated_tokens}",
-        f"waited {run.queued_seconds:.1f} s",
-        f"ran {figures.wall_seconds:.1f} s",
-        "n/a tok/s" if speed is None else f"{speed:.1f} tok/s",
-    ]
-    return ", ".join(parts) + (f"; {run.error}" if run.error else "")
-
-
-def prompts_line(prompts: Sequence[str]) -> str:
-    """What prompts say, behind a run for the log, if it may have them."""
-    return f"; {json.dumps(prompts)}"
-
-
-def comparison_line(comparison: Comparison) -> str:
-    """A comparison for the log: how long each engine took, or why it did not run."""
-    parts = [comparison.runs[0].model.name] if comparison.runs else []
-    for row in table(comparison):
-        if row.figures is not None:
-            parts.append(f"{row.engine} {row.figures.wall_seconds:.1f} s")
-        if row.note is not None:
-            parts.append(f"{row.engine}: {row.note}")
-    return ", ".join(parts) + (f"; {comparison.error}" if comparison.error else "")
-
-
-def sweep_line(sweep: Sweep) -> str:
-    """A sweep for the log: what was measured, and what came out."""
-    rates = [(size.batch_size, size.engine.tokens_per_second) for size in sweep.sizes]
-    figures = [f"batch size {size}: {rate.median:.1f} tok/s" for size, rate in rates if rate]
-    return ", ".join([sweep.model.name, *figures]) + (f"; {sweep.error}" if sweep.error else "")
 
 
 def _noun(kind: type[Record]) -> str:

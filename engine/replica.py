@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -22,9 +21,6 @@ from engine.visitors import Flag
 
 if TYPE_CHECKING:
     from engine.models import LanguageModel
-
-PATIENCE = 1.0
-"""Seconds between two looks at a model that loads, should a word of it be lost."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,6 @@ class Replica:
         log.addHandler(Teller(self._said))
         log.propagate = False
         self._shelf = ModelShelf(names, **how)
-        self._never = threading.Event()
         self._stopped = 0
 
     def said(self) -> Iterator[logging.LogRecord]:
@@ -64,7 +59,7 @@ class Replica:
     def load(self, name: str) -> Iterator[str | Elsewhere]:
         """What is being done, and the model in the end. Raises ModelError."""
         loading = self._shelf.start(name)
-        yield from loading.messages(self._never, PATIENCE)
+        yield from loading.messages()
         lm = loading.result()
         yield Elsewhere(lm.name, lm.notes)
 
@@ -126,7 +121,7 @@ def each_step(
     seconds: float | None,
 ) -> Iterator[Run]:
     """The record of a run before its first step, whenever it has more of them, and at its end. What
-    breaks the run is in it; RequestError if it can't be run."""
+    breaks the run is in it; RequestError after it if it can't be run."""
     from engine import StaticBatchEngine
 
     stream = StaticBatchEngine(lm, batch_size=batch_size).stream(
@@ -140,7 +135,7 @@ def each_step(
             engine.wait_for_step()
             if not engine.over.is_set():
                 yield stream.record()
-        engine.result()
         yield stream.record()
+        engine.result()
     finally:
         stop.set()

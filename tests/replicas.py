@@ -26,7 +26,8 @@ import ray
 import torch
 
 from engine import StaticBatchEngine, load_model
-from engine.fleet import Fleet, Keeper
+from engine.fleet import Fleet
+from engine.keeper import Keeper
 from engine.models import LanguageModel
 from engine.presets import DEFAULT_MODEL
 from engine.requests import Limits, make_requests
@@ -41,6 +42,8 @@ LIMITS = Limits(new_tokens=4000)
 WARM = 10
 """Kills before memory and processes are compared: caches fill in the first ones."""
 MOST_GROWTH = 0.02
+SPARED = 5
+"""Budgets of the run beside the one that is killed, which must not be over by then."""
 
 
 @dataclass(frozen=True)
@@ -144,13 +147,19 @@ class Killed:
     back: float
 
 
+def expected_of(here: Farm, budget: int) -> dict[str, list[int]]:
+    """The ids of each of two prompts, run alone in this process: as many as `kill_one` needs."""
+    budgets = {"left": budget, "right": SPARED * budget}
+    return {prompt: here.alone([prompt], most)[0] for prompt, most in budgets.items()}
+
+
 def kill_one(here: Farm, *, budget: int, expected: dict[str, list[int]]) -> Killed:
-    """Kill the replica of one of two runs, and check both, and the two after them. `expected` has
-    the ids of each prompt's run alone, "left" and "right", with that budget."""
-    doomed = Watched(here, "left", 4 * budget)
+    """Kill the replica of one of two runs, and check both, and the two after them, which have that
+    budget."""
+    doomed = Watched(here, "left", LIMITS.new_tokens)
     wait_for(here.busy)
     (keeper,) = here.busy()
-    spared = Watched(here, "right", budget)
+    spared = Watched(here, "right", SPARED * budget)
     assert doomed.began.wait(30)
     assert spared.began.wait(30)
     assert len(here.busy()) == 2
@@ -167,7 +176,7 @@ def kill_one(here: Farm, *, budget: int, expected: dict[str, list[int]]) -> Kill
     here.wait_until_free()
     both = {prompt: Watched(here, prompt, budget) for prompt in ("left", "right")}
     for prompt, run in both.items():
-        assert row_ids(run.to_the_end()) == [expected[prompt]]
+        assert row_ids(run.to_the_end()) == [expected[prompt][:budget]]
     here.wait_until_free()
     return Killed(doomed.ended - killed, back - killed)
 
@@ -199,13 +208,13 @@ def main() -> int:
     options = parser.parse_args()
     if options.kills <= WARM:
         parser.error(f"--kills must be more than {WARM}: memory is compared from then on")
-    budget = 40 if options.default else 400
+    budget = 40 if options.default else 200
     with tempfile.TemporaryDirectory() as folder:
         name = DEFAULT_MODEL if options.default else save_tiny(Path(folder))
         began = time.monotonic()
         with farm(name) as here:
             print(f"two replicas after {time.monotonic() - began:.1f} s")
-            expected = {prompt: here.alone([prompt], budget)[0] for prompt in ("left", "right")}
+            expected = expected_of(here, budget)
             return _report(here, options.kills, budget, expected)
 
 

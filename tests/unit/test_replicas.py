@@ -22,8 +22,8 @@ from engine.errors import (
     RequestError,
     RunError,
 )
-from engine.fleet import LONGEST_PAUSE, pause_after
 from engine.growing import Growth, grown, growth, in_pieces, whole
+from engine.keeper import LONGEST_PAUSE, pause_after
 from engine.live import Refused, Waiting, frames
 from engine.logs import OneLine
 from engine.openai.refusals import refused
@@ -170,8 +170,10 @@ def test_a_run_that_does_not_fit_is_refused_elsewhere_too(monkeypatch):
         batch_size=1,
         seconds=60,
     )
+    told = []
     with pytest.raises(RequestError, match=r"^It needs 9 GB.$"):
-        list(shown)
+        told.extend(shown)
+    assert (told[-1].status, told[-1].steps) == ("error", ())
 
 
 def test_a_signal_tells_at_once_and_only_once():
@@ -196,10 +198,20 @@ def test_a_signal_tells_at_once_and_only_once():
         ([3, 3], 4, 1),
         ([2], 4, 0.5),
         ([1], 1, 1),
+        ([1, 1], 3, 1 / 2),
+        ([3, 3], 7, 1 / 2),
+        ([1, 0], 3, 1 / 3),
+        ([5, 1], 8, 1 / 2),
     ],
 )
-def test_cores_are_shared_alike(nodes, replicas, cpus):
+def test_cores_are_shared_alike_and_there_is_room_for_all(nodes, replicas, cpus):
     assert fair_cpus(nodes, replicas) == cpus
+    assert sum(int(node / cpus) for node in nodes) >= replicas
+
+
+def test_without_cores_there_are_no_replicas():
+    with pytest.raises(ModelError, match=r"^Ray has no cores here for replicas.$"):
+        fair_cpus([0, 0], 2)
 
 
 def test_a_product_has_the_threads_of_its_share():
@@ -247,7 +259,8 @@ def test_lines_of_a_log_travel_whole(caplog):
 def test_a_page_without_replicas_has_nothing_of_them():
     code = (
         "import sys, app; from engine.openai import server; "
-        "print([name for name in ('ray', 'engine.fleet', 'engine.cluster') if name in sys.modules])"
+        "print([name for name in ('ray', 'engine.fleet', 'engine.keeper', 'engine.cluster') "
+        "if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -266,7 +279,7 @@ def test_replicas_that_go_on_dying_are_made_ever_more_slowly():
     pauses = [pause_after(deaths) for deaths in range(10)]
     assert pauses[:3] == [0, 0, 4]
     assert pauses == sorted(pauses)
-    assert pauses[-1] == LONGEST_PAUSE
+    assert pauses[-1] == LONGEST_PAUSE == pause_after(10_000)
 
 
 def test_the_command_line_says_how_many_replicas(capsys):

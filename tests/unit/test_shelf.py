@@ -37,9 +37,10 @@ def test_a_loader_that_fails_in_any_way_is_heard_of(shelf, error, said):
     for loading in (in_background, before_all_else.start("one")):
         with loading.changed:
             assert loading.changed.wait_for(lambda loading=loading: loading.over, 20)
-        with pytest.raises(ModelError) as raised:
-            loading.result()
-        assert str(raised.value) == said
+        for ask in (loading.wait, loading.result):
+            with pytest.raises(ModelError) as raised:
+                ask()
+            assert str(raised.value) == said
 
 
 def test_ctrl_c_ends_a_host_that_loads_its_models_first(shelf):

@@ -109,6 +109,7 @@ def test_an_update_is_no_larger_late_than_early():
 
 def test_a_row_tells_what_it_waited_and_that_its_client_is_gone():
     with closing(stream_of(["a", "b"])) as stream:
+        assert [mark["waited"] for mark in marks(served(stream.record()))] == ["", ""]
         list(stream)
     batch = served(stream.record(), waited=(0.052, 1.2), left=(None, 0.3))
     assert marks(batch) == [

@@ -72,15 +72,17 @@ def _beside(served: Served, *, texts: bool) -> StageState:
 
 
 def marks(served: Served) -> list[dict[str, Any]]:
-    """Of each row: what it waited, and when its client left, in words and in seconds since the
-    start of the run (None: it stayed)."""
+    """Of each row: what it waited, which is known from its first token on, and when its client
+    left, in words and in seconds since the start of the run (None: it stayed)."""
+    batches = {step.batch for step in served.run.steps}
+    begun = {row for number in batches for row in served.run.batches[number].requests}
     return [
         {
-            "waited": f"waited {words.seconds(waited)}",
+            "waited": f"waited {words.seconds(waited)}" if row in begun else "",
             "gone": "" if left is None else "✕ client gone",
             "left": left,
         }
-        for waited, left in zip(served.queued, served.left, strict=True)
+        for row, (waited, left) in enumerate(zip(served.queued, served.left, strict=True))
     ]
 
 

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from tests.serving import served, wait_for
 from tests.tiny import scripted_lm, token_ids
 
-PICTURES = 60
+PICTURES = 25
 """Drawn while many times as many updates come."""
 
 
@@ -47,7 +47,9 @@ def test_many_updates_leave_no_node_and_no_listener(url, open_page, stage_of):
         while page.evaluate(frames) < drawn + PICTURES:
             stage.run()
             stage.wait_for_end()
-        assert settled(devtools) == before
+        nodes, listeners = settled(devtools)
+        assert nodes <= before[0]
+        assert listeners <= before[1]
 
 
 def test_a_page_at_rest_asks_for_no_frames(url, open_page):

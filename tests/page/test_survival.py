@@ -59,8 +59,11 @@ def odd():
         yield odd
 
 
-@pytest.mark.parametrize("at", [1, 3, 9], ids=["prefill", "third", "last"])
-@pytest.mark.parametrize("error", ODD, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    ("error", "at"),
+    [*((error, 3) for error in ODD), *((ODD[n], at) for n in (0, 1, 8) for at in (1, 9))],
+    ids=lambda value: value if isinstance(value, int) else type(value).__name__,
+)
 def test_e5_whatever_a_model_raises_ends_its_run_only(odd, error, at):
     odd.raises, odd.at = error, at
     visitor = Visitor(odd.url)

@@ -100,6 +100,7 @@ def test_a_part_that_fails_is_a_problem_and_the_others_go_on(tmp_path, monkeypat
         raise RuntimeError(f"no room for {shape}")
 
     monkeypatch.setattr(tests.cuda, "make_model", fail)
+    monkeypatch.setattr(tests.cuda, "show_waits", lambda *_: None)
     assert main([*SMALL, *SHORT, "--out", str(tmp_path)]) == 1
     found = json.loads((tmp_path / "cuda.json").read_text())
     assert found["problems"] == ["speed of tiny failed: RuntimeError: no room for tiny"]

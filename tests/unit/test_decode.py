@@ -42,7 +42,7 @@ def test_rows_of_captured_steps_equal_their_solo_runs_and_generate(family, monke
     few_places(monkeypatch, 16)
     lm = FAMILIES[family]()
     on_device = captured(lm)
-    assert_holds(prove(lm, batches=12, seed=17, batched=on_device))
+    assert_holds(prove(lm, batches=8, seed=17, batched=on_device))
     assert on_device.graphs.captured > 6
     assert on_device.graphs.reason is None
 

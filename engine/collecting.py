@@ -34,6 +34,14 @@ class FullError(RequestError):
     """As many requests wait as may."""
 
 
+def check_room(waiting: int, more: int, *, most: int) -> None:
+    """Raises FullError where so many requests more would be too many to wait."""
+    if waiting + more > most:
+        raise FullError(
+            f"{waiting} requests wait already, and at most {most} may: try again in a moment."
+        )
+
+
 class Started(NamedTuple):
     """A call's first row runs: what it has waited for that (seconds), and with how many rows."""
 
@@ -260,12 +268,7 @@ class Collector:
         shown. Raises FullError."""
         call = Call(requests, tell, window=self._window, prompts=prompts)
         with self._changed:
-            waiting = _rows(self._waiting)
-            if waiting + len(requests) > self._most_waiting:
-                raise FullError(
-                    f"{waiting} requests wait already, and at most {self._most_waiting} may: "
-                    "try again in a moment."
-                )
+            check_room(_rows(self._waiting), len(requests), most=self._most_waiting)
             self._waiting.append(call)
             self._changed.notify_all()
             self._begin()

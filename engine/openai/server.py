@@ -18,7 +18,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from engine.collecting import Call, Collector, FullError, News, Over, Report
+from engine.collecting import Call, Collector, FullError, News, Over, Report, check_room
 from engine.errors import BatchscopeError
 from engine.openai.answers import Answer, Shape, Writer
 from engine.openai.asked import Asked
@@ -125,14 +125,11 @@ class Server:
         can't be."""
         self.model(asked.model)
         check_size(asked, self.limits)
-        rows, most = asked.rows, self.serving.most_waiting
-        if self.joining + rows > most:
-            raise of_run(
-                FullError(
-                    f"{self.joining} requests wait already, and at most {most} may: "
-                    "try again in a moment."
-                )
-            )
+        rows = asked.rows
+        try:
+            check_room(self.joining, rows, most=self.serving.most_waiting)
+        except FullError as error:
+            raise of_run(error) from None
         self.joining += rows
         try:
             lm = await self._loaded(asked.model)

@@ -17,14 +17,12 @@ from engine.arrivals import (
     read_times,
     static,
 )
-from engine.costs import CostModel, FitError
+from engine.costs import CostModel
 from engine.errors import RequestError
 from engine.metrics import percentile
 from engine.schedules import Job
+from tests.unit.prices import NO_ERROR, ROUND
 
-NO_ERROR = FitError(1, 0.0, 0.0, 0.0)
-ROUND = CostModel(((1, 1.0), (2, 2.0)), 10.0, 0.0, 0.0, NO_ERROR)
-"""A prefill takes 10 s, a step of one row 1 s, of two rows 2 s."""
 PRICED = CostModel(((1, 0.03), (2, 0.04), (4, 0.05)), 0.06, 0.001, 0.0002, NO_ERROR)
 ALONE = CostModel(((1, 0.5),), 1.0, 0.0, 0.0, NO_ERROR)
 

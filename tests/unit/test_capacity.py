@@ -18,15 +18,13 @@ from engine.capacity import (
     simulated,
     times_of,
 )
-from engine.costs import CostModel, FitError
+from engine.costs import CostModel
 from engine.errors import RecordError, RequestError
 from engine.measured import jobs_like, read_measured
 from tests.unit.comparisons import long_comparison
+from tests.unit.prices import NO_ERROR, ROUND
 from tests.unit.sweeps import WHOLE
 
-NO_ERROR = FitError(1, 0.0, 0.0, 0.0)
-ROUND = CostModel(((1, 1.0), (2, 2.0)), 10.0, 0.0, 0.0, NO_ERROR)
-"""A prefill takes 10 s, a step of one row 1 s, of two rows 2 s."""
 PRICED = CostModel(((1, 0.03), (2, 0.04), (4, 0.05), (8, 0.07)), 0.06, 0.001, 0.0, NO_ERROR)
 JOBS = jobs_like([10, 30, 5, 20], [15, 10, 20, 12])
 

@@ -1,11 +1,14 @@
-"""Shared by all tests: the default model once, and no telemetry."""
+"""Shared by all tests: the default model once, no telemetry, and ports of its own for each
+worker."""
 
 import os
 
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+os.environ["GRADIO_SERVER_PORT"] = str(7860 + 100 * worker)
 
-import pytest
+import pytest  # noqa: E402
 
 
 @pytest.fixture(scope="session")

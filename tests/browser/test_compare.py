@@ -20,7 +20,7 @@ HOSTILE = "<img src=x onerror=alert(1)> ${alert(1)} {{value}}"
 
 @pytest.fixture(scope="module")
 def url():
-    with served(scripted_lm([HELLO], seconds=0.01)) as url:
+    with served(scripted_lm([HELLO], seconds=0.003)) as url:
         yield url
 
 

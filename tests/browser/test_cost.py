@@ -5,6 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.conftest import leaving
 from tests.serving import served, wait_for
 from tests.tiny import scripted_lm, token_ids
 
@@ -34,7 +35,7 @@ def settled(devtools):
 
 
 def test_many_updates_leave_no_node_and_no_listener(url, open_page, stage_of):
-    with open_page(url) as page:
+    with open_page(url, alone=True) as page:
         stage = stage_of(page)
         devtools = page.context.new_cdp_session(page)
         devtools.send("Performance.enable")
@@ -60,12 +61,12 @@ def test_a_page_at_rest_asks_for_no_frames(url, open_page):
       await new Promise((then) => setTimeout(then, 1000));
       return number() - before - 1;
     }"""
-    with open_page(url) as page:
+    with open_page(url, alone=True) as page:
         wait_for(lambda: page.evaluate(asked_for) == 0)
 
 
 def test_a_second_visit_loads_no_script_again(url, open_page):
-    with open_page(url) as page:
+    with open_page(url, alone=True) as page:
         devtools = page.context.new_cdp_session(page)
         devtools.send("Network.enable")
         address, size = {}, {}
@@ -77,7 +78,8 @@ def test_a_second_visit_loads_no_script_again(url, open_page):
             "Network.loadingFinished",
             lambda event: size.update({event["requestId"]: event["encodedDataLength"]}),
         )
-        page.goto(url)
+        with leaving(page):
+            page.goto(url)
         page.wait_for_function("document.querySelector('.bs-stage')?.batchscope !== undefined")
         scripts = {key for key, at in address.items() if re.search(r"\.(js|css)(\?|$)", at)}
         assert any("plotly.min.js" in address[key] for key in scripts)

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from engine.orders import DAMAGED, read_link
 from engine.requests import Limits
+from tests.browser.conftest import leaving
 from tests.serving import served
 from tests.tiny import scripted_lm, token_ids
 
@@ -16,12 +17,12 @@ MARKUP = "<img src=x onerror=alert(1)>"
 STOPS = f"END\n two\\n\\nlines \nback\\\\slash\n{MARKUP}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def lm():
     return scripted_lm([token_ids("hello brave new world")])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def url(lm):
     with served(lm, type(lm)(lm.model, lm.tokenizer, name="other")) as url:
         yield url
@@ -54,7 +55,8 @@ def copy_link(page):
 def follow(page, link):
     """Open a link as in a tab of its own."""
     page.evaluate("sessionStorage.clear()")
-    page.goto("about:blank")
+    with leaving(page):
+        page.goto("about:blank")
     page.goto(link)
     page.wait_for_selector(".bs-rows")
 
@@ -148,7 +150,8 @@ def test_what_is_edited_after_opening_outlives_a_reload(url, open_page, stage_of
         page.get_by_text("Filled in: press Run.").wait_for()
         page.get_by_label("Prompt 1", exact=True).fill("edited since")
         expect(page.get_by_text("Filled in:")).to_have_count(0)
-        page.reload()
+        with leaving(page):
+            page.reload()
         expect(page.get_by_label("Prompt 1", exact=True)).to_have_value("edited since")
 
 
@@ -157,7 +160,8 @@ def test_a_link_wins_over_what_was_there_in_a_new_page_and_in_an_open_one(url, o
         stage_of(page).set_prompts(["from the link"], [5])
         link = copy_link(page)
         stage_of(page).set_prompts(["kept", "by this tab"], [6, 6])
-        page.goto(link)
+        with leaving(page):
+            page.goto(link)
         expect(page.get_by_label("Prompt 1", exact=True)).to_have_value("from the link")
         expect(page.get_by_label("Batch size (slots)")).to_have_value("1")
         assert prompts_of(page) == ["from the link"]

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from engine import memory
 from engine.requests import DEFAULT_BUDGET
 from engine.turns import turns_on
-from tests.browser.conftest import ROWS
+from tests.browser.conftest import ROWS, leaving
 from tests.browser.wire import Wire
 from tests.serving import served, wait_for
 from tests.tiny import EOS, scripted_lm, token_ids
@@ -18,13 +18,24 @@ from viz import theme as colours
 TEXT = token_ids("the quick brown fox jumps over the lazy dog " * 20)
 
 
-@pytest.fixture
-def slow():
+def slow_lm():
     return scripted_lm([TEXT, [*TEXT[:6], EOS]], seconds=0.05)
 
 
+@pytest.fixture(scope="module")
+def url():
+    with served(slow_lm()) as url:
+        yield url
+
+
 @pytest.fixture
-def url(slow):
+def slow():
+    """Of one test, which looks at its calls."""
+    return slow_lm()
+
+
+@pytest.fixture
+def slow_url(slow):
     with served(slow) as url:
         yield url
 
@@ -90,7 +101,8 @@ def test_a_reload_keeps_prompts_and_the_settings_that_belong_to_them(url, open_p
     with open_page(url) as page:
         page.get_by_role("button", name="Same prompt × 8").click()
         page.get_by_label("Prompt 8", exact=True).wait_for()
-        page.reload()
+        with leaving(page):
+            page.reload()
         page.get_by_label("Prompt 8", exact=True).wait_for()
         expect(page.get_by_label("Batch size (slots)")).to_have_value("8")
         expect(page.get_by_label("Chat template")).to_be_checked()
@@ -110,7 +122,8 @@ def test_a_reload_keeps_what_was_edited_and_the_settings(url, open_page):
               return text && JSON.parse(atob(text)).ignore_eos === false;
             }"""
         )
-        page.reload()
+        with leaving(page):
+            page.reload()
         expect(page.get_by_label("Prompt 1", exact=True)).to_have_value("edited")
         expect(page.get_by_label("Batch size (slots)")).to_have_value("2")
         expect(page.get_by_label("Chat template")).to_be_checked()
@@ -135,8 +148,8 @@ def test_bad_input_keeps_what_was_typed_and_the_next_run_works(url, open_page, s
         stage.wait_for_end()
 
 
-def test_e1_stop(url, slow, open_page, stage_of):
-    with open_page(url) as page:
+def test_e1_stop(slow_url, slow, open_page, stage_of):
+    with open_page(slow_url) as page:
         stage = stage_of(page)
         stage.set_prompts(["long", "short"], [400, 400])
         stage.run()
@@ -151,8 +164,8 @@ def test_e1_stop(url, slow, open_page, stage_of):
         assert page.get_by_role("button", name="Run", exact=True).is_enabled()
 
 
-def test_e2_closing_the_tab_stops_the_engine(url, slow, open_page, stage_of):
-    with open_page(url) as page:
+def test_e2_closing_the_tab_stops_the_engine(slow_url, slow, open_page, stage_of):
+    with open_page(slow_url) as page:
         stage = stage_of(page)
         stage.set_prompts(["long"], [400])
         stage.run()
@@ -163,8 +176,8 @@ def test_e2_closing_the_tab_stops_the_engine(url, slow, open_page, stage_of):
     assert len(slow.model.calls) <= left_at + 2
 
 
-def test_e2_a_short_drop_ends_the_run_and_says_so(url, slow, chromium, stage_of):
-    wire = Wire(("127.0.0.1", int(url.rsplit(":", 1)[1])))
+def test_e2_a_short_drop_ends_the_run_and_says_so(slow_url, slow, chromium, stage_of):
+    wire = Wire(("127.0.0.1", int(slow_url.rsplit(":", 1)[1])))
     page = chromium.new_page()
     try:
         page.goto(f"http://127.0.0.1:{wire.port}")
@@ -187,7 +200,7 @@ def test_e2_a_short_drop_ends_the_run_and_says_so(url, slow, chromium, stage_of)
         wire.close()
 
 
-def test_e5_a_failure_is_said_in_red_and_the_picture_stays(url, slow, open_page, stage_of):
+def test_e5_a_failure_is_said_in_red_and_the_picture_stays(slow_url, slow, open_page, stage_of):
     def fail_once(column):
         if column == 4 and not failed:
             failed.append(column)
@@ -195,7 +208,7 @@ def test_e5_a_failure_is_said_in_red_and_the_picture_stays(url, slow, open_page,
 
     failed = []
     slow.model.before_forward = fail_once
-    with open_page(url) as page:
+    with open_page(slow_url) as page:
         stage = stage_of(page)
         stage.set_prompts(["a", "b"], [9, 9])
         stage.run()
@@ -514,10 +527,10 @@ def test_what_a_run_needs_is_said_before_it(url, open_page, stage_of):
 
 
 def test_a_run_that_does_not_fit_is_refused_in_red_before_it(
-    url, slow, monkeypatch, open_page, stage_of
+    slow_url, slow, monkeypatch, open_page, stage_of
 ):
     monkeypatch.setattr(memory, "free_bytes", lambda device: 50_000)
-    with open_page(url) as page:
+    with open_page(slow_url) as page:
         stage = stage_of(page)
         stage.set_prompts(["a", "b"], [400, 400])
         refused = page.locator("#bs-forecast").get_by_role("alert")

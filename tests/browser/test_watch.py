@@ -24,6 +24,7 @@ class Model:
 
     def __init__(self):
         self.may_go = threading.Event()
+        self.may_go.set()
         self.stops_at = 12
         script = [TEXT, [*TEXT[:5], EOS], TEXT, [*TEXT[:9], EOS]]
         self.lm = scripted_lm(script, before_forward=self, seconds=0.005)

@@ -11,6 +11,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from openai import AsyncOpenAI
@@ -59,7 +60,8 @@ def ask_all(url: str, model: str, asked: Sequence[str], *, budget: int) -> list[
         ) as client:
             return list(await asyncio.gather(*(ask(client, question) for question in asked)))
 
-    return asyncio.run(ask_together())
+    with ThreadPoolExecutor(1) as thread:  # the caller's may have a loop of its own
+        return thread.submit(lambda: asyncio.run(ask_together())).result()
 
 
 def texts_alone(lm: LanguageModel, asked: Sequence[str], *, budget: int) -> list[str]:

@@ -7,12 +7,10 @@ from dataclasses import replace
 
 from openai import OpenAI
 
-from app import build_demo
 from engine.openai.api import mounted
 from engine.openai.server import Server, Serving
 from engine.requests import Limits
-from engine.shelf import ModelShelf
-from tests.serving import wait_for
+from tests.serving import served_shelf, shelf_of, wait_for
 from tests.tiny import byte_tokenizer
 
 
@@ -35,17 +33,10 @@ class Served:
 
 @contextmanager
 def served(*lms, shelf=None, limits=None, **serving):
-    if shelf is None:
-        shelf = ModelShelf([lm.name for lm in lms])
-        for lm in lms:
-            shelf.add(lm)
+    shelf = shelf or shelf_of(*lms)
     server = Server(shelf, limits or Limits(), Serving(**{"window": 0.02} | serving))
-    demo = build_demo(shelf, limits=limits, beside=[mounted(server)])
-    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True)
-    try:
-        yield Served(url.rstrip("/"), server)
-    finally:
-        demo.close()
+    with served_shelf(shelf, limits=limits, beside=[mounted(server)]) as url:
+        yield Served(url, server)
 
 
 def chatting(lm):

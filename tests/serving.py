@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 
@@ -40,16 +41,23 @@ DEFAULTS = {
 @contextmanager
 def served(*models: LanguageModel, limits: Limits | None = None) -> Iterator[str]:
     """The page over models that are loaded already; yields its address."""
-    shelf = ModelShelf([lm.name for lm in models])
-    for lm in models:
-        shelf.add(lm)
-    with served_shelf(shelf, limits=limits) as url:
+    with served_shelf(shelf_of(*models), limits=limits) as url:
         yield url
 
 
+def shelf_of(*models: LanguageModel) -> ModelShelf:
+    """A shelf that has these models."""
+    shelf = ModelShelf([lm.name for lm in models])
+    for lm in models:
+        shelf.add(lm)
+    return shelf
+
+
 @contextmanager
-def served_shelf(shelf: ModelShelf, *, limits: Limits | None = None) -> Iterator[str]:
-    demo = build_demo(shelf, limits=limits)
+def served_shelf(shelf: ModelShelf, **options: Any) -> Iterator[str]:
+    """A page with these of `build_demo`'s options."""
+    with patch("gradio.blocks.App.create_app"):  # slow, and launching makes the one that serves
+        demo = build_demo(shelf, **options)
     _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True)
     try:
         yield url.rstrip("/")

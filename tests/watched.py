@@ -9,14 +9,12 @@ from itertools import pairwise
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from app import build_demo
 from engine.openai.api import mounted
 from engine.openai.server import Server, Serving
 from engine.prometheus import Metrics
 from engine.requests import Limits
-from engine.shelf import ModelShelf
 from tests.clients import Served
-from tests.serving import wait_for
+from tests.serving import served_shelf, shelf_of, wait_for
 from viz.watch.feed import Watch
 
 
@@ -99,9 +97,7 @@ def total(samples, name):
 
 @contextmanager
 def watched(*lms, texts=False, log_prompts=False, limits=None, **serving):
-    shelf = ModelShelf([lm.name for lm in lms])
-    for lm in lms:
-        shelf.add(lm)
+    shelf = shelf_of(*lms)
     metrics = Metrics(shelf.names)
     server = Server(
         shelf,
@@ -118,9 +114,6 @@ def watched(*lms, texts=False, log_prompts=False, limits=None, **serving):
         texts=texts,
         asks_for_key=server.serving.key is not None,
     )
-    demo = build_demo(shelf, limits=limits, beside=[mounted(server)], watch=watch, metrics=metrics)
-    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True)
-    try:
-        yield Watched(url.rstrip("/"), server, watch)
-    finally:
-        demo.close()
+    beside = [mounted(server)]
+    with served_shelf(shelf, limits=limits, beside=beside, watch=watch, metrics=metrics) as url:
+        yield Watched(url, server, watch)

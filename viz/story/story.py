@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ class Story(DataComponent):
     def __init__(self, runs: Runs | None = None, **options: Any) -> None:
         """`runs` default to the recorded ones. Raises RecordError where one is missing."""
         super().__init__("", folder=FOLDER, name="story", **options)
-        story = story_html(runs or recorded_runs())
+        story = story_html(runs) if runs else recorded_story()
         self.html_template = self.html_template.replace("<!-- story -->", as_template(story))
 
     def api_info(self) -> dict[str, Any]:
@@ -43,6 +44,12 @@ def as_template(html: str) -> str:
     """HTML in which Gradio, which runs templates as JavaScript and Handlebars, finds nothing to
     run: the characters that mean something there become character references."""
     return re.sub(r"[`$\\{}]", lambda found: f"&#{ord(found[0])};", html)
+
+
+@cache
+def recorded_story() -> str:
+    """The story of the runs that come with the page."""
+    return story_html(recorded_runs())
 
 
 def story_html(runs: Runs) -> str:

@@ -122,7 +122,8 @@ class Visitor:
 
     @contextmanager
     def messages(self) -> Iterator[Iterator[tuple[dict[str, Any], int]]]:
-        """The event stream as (message, bytes on the wire); leaving the block closes the tab."""
+        """The event stream as (message, bytes on the wire); leaving the block closes the tab, and
+        what comes then is a new one's, whose run does not end when the server notices."""
         heartbeat = self.http.stream("GET", f"/gradio_api/heartbeat/{self.session}")
         events = self.http.stream(
             "GET", "/gradio_api/queue/data", params={"session_hash": self.session}
@@ -133,6 +134,7 @@ class Visitor:
                 for line in _lines(response)
                 if line.startswith("data: ")
             )
+        self.session = uuid.uuid4().hex
 
     def values(self) -> Iterator[Any]:
         """The first output's value after each update of the only event."""

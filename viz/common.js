@@ -10,8 +10,12 @@ function make(tag, className, text) {
   return node;
 }
 
+// What is there stays, as far as it can: less is then styled and laid out anew.
 function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+  if (node.textContent === text) return;
+  const [only, ...more] = node.childNodes;
+  if (only instanceof Text && !more.length) only.data = text;
+  else node.textContent = text;
 }
 
 // Listens on the document for as long as the component is part of it.

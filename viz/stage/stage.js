@@ -72,7 +72,10 @@ function makeCard(_, request) {
   const title = make("div", "bs-card-head");
   title.append(make("span", "bs-number", String(request + 1)), prompt, state);
   card.append(title, text);
-  if (fixed.watching) text.before(marks);
+  if (fixed.watching) {
+    card.classList.add("bs-marked");
+    text.before(marks);
+  }
   return { card, prompt, state, marks, text, said: "", measured: "" };
 }
 
@@ -98,6 +101,7 @@ function drawTexts() {
     setText(card.prompt, value.prompts[request]);
     const marks = marksOf(request);
     [...card.marks.children].forEach((node, i) => setText(node, marks[i] ?? ""));
+    setAttribute(card.marks, "data-gone", Boolean(marks[1]));
     setText(card.state, rowWords(request));
     setAttribute(card.card, "data-running", rows[request].state === "running");
     writeText(card, rows[request].text);
@@ -222,7 +226,7 @@ find("legend").replaceChildren(
   }),
 );
 if (fixed.watching) {
-  const gone = make("li");
+  const gone = make("li", "bs-marked");
   gone.append(make("i", "bs-active bs-gone"), make("span", "", "client gone"));
   find("legend").append(gone);
 } else {

@@ -77,6 +77,7 @@ class StageWriter:
         self._written = 0
         self._logs = [""] * len(run.requests)
         self._released = [0] * len(run.requests)  # characters of the texts
+        self._lines = _Lines()
         self._times = [""] * len(run.batches)
         self._kv = [""] * len(run.batches)
 
@@ -120,17 +121,9 @@ class StageWriter:
         tokens = zip(*(step.tokens for step in steps), strict=True)
         pieces = zip(*(step.pieces for step in steps), strict=True)
         for request, ids, texts in zip(batch.requests, tokens, pieces, strict=True):
-            said = "".join(texts)
-            self._released[request] += len(said)
-            if _escape(said) != said:  # most texts have nothing to escape, all at once is cheaper
-                texts = map(_escape, texts)
-            self._logs[request] += "".join(
-                [
-                    f"{token} {text}\n"
-                    for token, text in zip(ids, texts, strict=True)
-                    if token is not None
-                ]
-            )
+            self._released[request] += len("".join(texts))
+            lines = map(self._lines.__getitem__, zip(ids, texts, strict=True))
+            self._logs[request] += "".join(lines)
 
 
 def moment(run: Run, figures: Figures) -> dict[str, Any]:
@@ -276,6 +269,15 @@ def _kv_tile(kv: KVBytes, running: bool) -> dict[str, Any]:
     bar = [[state, round(part / kv.total, 3) if kv.total else 0] for state, part in held.items()]
     brief = "now" if running else "at the end"
     return _tile(cache.total, cache.unit, note, brief, bar)
+
+
+class _Lines(dict[tuple[int | None, str], str]):
+    """What a log says of a token and its text, written once for all their places."""
+
+    def __missing__(self, said: tuple[int | None, str]) -> str:
+        token, text = said
+        self[said] = line = "" if token is None else f"{token} {_escape(text)}\n"
+        return line
 
 
 def _escape(text: str) -> str:

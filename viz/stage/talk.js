@@ -4,6 +4,7 @@ const presentButton = find("present");
 
 function setPresenting(on) {
   stage.classList.toggle("bs-presenting", on);
+  document.documentElement.classList.toggle("bs-slide", on); // :has() would be slow: texts grow all the time
   presentButton.setAttribute("aria-pressed", String(on));
   setText(presentButton, on ? "Leave (Esc)" : "Present");
   closeAbout();

@@ -73,6 +73,7 @@ from viz.page.forecast import forecast_sentence
 from viz.page.form import INTO_SIGHT, Form, build_form, run_outputs
 from viz.page.notice import MENDED, notice
 from viz.page.refusal import one_sentence, sentence
+from viz.page.sparing import Sparing
 from viz.page.title import TitleLine
 from viz.page.waiting import place_in_line
 from viz.stage.desk import at_most_a_few, finished_run
@@ -124,12 +125,13 @@ class Page:
         """Run the prompts and stream the picture; the settings are those of PageSettings.
 
         One yield is a value for each of: stage, notice, Run, Stop. Frames come at most ten a
-        second, always of the newest state, and once at the end. Gradio may draw each from
-        another thread and closes the generator when the visitor leaves.
+        second (see also Sparing), always of the newest state, and once at the end. Gradio may draw
+        each from another thread and closes the generator when the visitor leaves.
         """
         self._loads.end(request.session_hash)
         key = f"run-{next(run_numbers)}"
         writer: StageWriter | None = None
+        sparing = Sparing(getattr(request.client, "host", None))
         try:
             texts, budgets = prompts_and_budgets(prompts)
             for frame in self.host.run(
@@ -147,6 +149,8 @@ class Page:
                         writer, text, busy = StageWriter(frame, key=key), self._notes(model), True
                     if frame.status != "running":
                         text, busy = self._notes(model), False
+                    elif frame.steps and not sparing.is_due():
+                        continue
                     yield run_outputs(stage=packed(writer.write(frame)), text=text, busy=busy)
                 elif isinstance(frame, Waiting):
                     place = self._place_in_line(frame)

@@ -1,0 +1,60 @@
+"""Frames for a browser beside the engine: seldom while the cores are in use, else all of them."""
+
+from itertools import pairwise
+
+import pytest
+
+from viz.page import sparing
+from viz.page.sparing import SPARING_SECONDS, Sparing
+
+
+@pytest.fixture
+def clocks(monkeypatch):
+    """Of two cores; `pass_by` lets time go by of which so much was used."""
+
+    class Clocks:
+        wall = processor = 100.0
+
+        def pass_by(self, seconds, cores_in_use):
+            self.wall += seconds
+            self.processor += seconds * cores_in_use
+
+    clocks = Clocks()
+    monkeypatch.setattr(sparing, "_cores", lambda: 2)
+    monkeypatch.setattr(sparing.time, "monotonic", lambda: clocks.wall)
+    monkeypatch.setattr(sparing.time, "process_time", lambda: clocks.processor)
+    return clocks
+
+
+def due(clocks, address, cores_in_use, ticks=20):
+    """At which of so many tenths of a second a frame was due."""
+    spared = Sparing(address)
+    found = []
+    for tick in range(1, ticks + 1):
+        clocks.pass_by(0.1, cores_in_use)
+        if spared.is_due():
+            found.append(tick)
+    return found
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "::1"])
+def test_a_browser_on_this_machine_is_spared_while_both_cores_are_in_use(clocks, address):
+    every = round(SPARING_SECONDS / 0.1)
+    seldom = due(clocks, address, 1.9)
+    assert len(seldom) == pytest.approx(20 / every, abs=1)
+    assert min(after - before for before, after in pairwise(seldom)) >= every
+    assert due(clocks, address, 1.0) == list(range(1, 21))
+
+
+@pytest.mark.parametrize("address", ["10.1.2.3", "2001:db8::1", "testclient", "", None])
+def test_others_are_told_all_the_time(clocks, address):
+    assert due(clocks, address, 2.0) == list(range(1, 21))
+
+
+def test_frames_come_again_as_soon_as_a_core_is_free(clocks):
+    spared = Sparing("127.0.0.1")
+    assert spared.is_due()
+    clocks.pass_by(0.1, 2.0)
+    assert not spared.is_due()
+    clocks.pass_by(0.1, 0.5)
+    assert spared.is_due()

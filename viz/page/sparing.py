@@ -1,0 +1,50 @@
+"""How often a browser is told of a run when it shares the cores that the engine needs."""
+
+from __future__ import annotations
+
+import os
+import time
+from ipaddress import ip_address
+
+IN_USE = 0.8
+"""Of the cores' time, from which on whoever draws takes it from the engine."""
+SPARING_SECONDS = 0.4
+"""From one frame to the next then; else they come as the engine's thread is looked at."""
+
+
+class Sparing:
+    """Tells when the next frame is due for a visitor: seldom where the browser runs on this machine
+    and the engine keeps its cores busy. The threads of a product wait for each other, so what a
+    picture takes from one of them it takes from all."""
+
+    def __init__(self, address: str | None) -> None:
+        """`address` is the visitor's, as the server sees it, if it does."""
+        self._is_here = _is_loopback(address)
+        self._told: tuple[float, float] | None = None
+
+    def is_due(self) -> bool:
+        """Whether to tell of the run now; the first time it is. What comes next is counted from
+        when it was."""
+        now = time.monotonic(), time.process_time()
+        if self._told and self._is_here and self._is_too_soon(*now):
+            return False
+        self._told = now
+        return True
+
+    def _is_too_soon(self, wall: float, processor: float) -> bool:
+        passed, used = wall - self._told[0], processor - self._told[1]
+        return passed < SPARING_SECONDS and used >= IN_USE * _cores() * passed
+
+
+def _is_loopback(address: str | None) -> bool:
+    try:
+        return address is not None and ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _cores() -> int:
+    """That this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

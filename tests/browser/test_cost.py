@@ -53,16 +53,29 @@ def test_many_updates_leave_no_node_and_no_listener(url, open_page, stage_of):
         assert listeners <= before[1]
 
 
+ASKED_FOR = """async () => {
+  const number = () => requestAnimationFrame(() => {});
+  const before = number();
+  await new Promise((then) => setTimeout(then, 1000));
+  return number() - before - 1;
+}"""
+"""Frames of the browser within a second: they are numbered as they are asked for."""
+
+
 def test_a_page_at_rest_asks_for_no_frames(url, open_page):
-    """Frames are numbered as they are asked for."""
-    asked_for = """async () => {
-      const number = () => requestAnimationFrame(() => {});
-      const before = number();
-      await new Promise((then) => setTimeout(then, 1000));
-      return number() - before - 1;
-    }"""
     with open_page(url, alone=True) as page:
-        wait_for(lambda: page.evaluate(asked_for) == 0)
+        wait_for(lambda: page.evaluate(ASKED_FOR) == 0)
+
+
+def test_a_run_under_way_asks_for_those_of_its_pictures(open_page, stage_of):
+    slow = scripted_lm([token_ids("slot by slot ")], seconds=0.05)
+    with served(slow) as url, open_page(url, alone=True, motion="no-preference") as page:
+        stage = stage_of(page)
+        stage.set_prompts(["One row"], [200])
+        stage.run()
+        stage.wait("view.steps > 0")
+        wait_for(lambda: page.evaluate(ASKED_FOR) < 30)
+        assert stage.evaluate("value.status") == "running"
 
 
 def test_a_second_visit_loads_no_script_again(url, open_page):

@@ -499,8 +499,14 @@ class Endpoints:
         chat_template: bool = True,
         ignore_eos: bool = False,
         temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
         seed: int | None = None,
         padding_side: PaddingSide = "left",
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        min_new_tokens: int = 0,
+        stop: list[str] | None = None,
     ) -> Iterator[CompareUpdate]:
         """Run prompts one by one, as static batches, and by continuous batching, one after another.
         Streams {"status", "engine", "texts"} while it runs; the last one, and the result, is the
@@ -515,8 +521,14 @@ class Endpoints:
             chat_template: whether each prompt is a message to a chat model
             ignore_eos: whether every row uses its whole budget
             temperature: 0 is greedy
+            top_p: 1 is off
+            top_k: 0 is off
             seed: of the random numbers; null draws one, which the record tells
             padding_side: left or right, of static batches
+            min_p: 0 is off
+            repetition_penalty: 1 is off
+            min_new_tokens: no end token and no stop string ends a row before
+            stop: texts that end a row and are left out of its answer; null is none
         """
         frame = None
         with one_sentence():
@@ -529,8 +541,14 @@ class Endpoints:
                 chat_template=chat_template,
                 ignore_eos=ignore_eos,
                 temperature=temperature,
+                top_p=top_p,
+                top_k=top_k,
                 seed=seed,
                 padding_side=padding_side,
+                min_p=min_p,
+                repetition_penalty=repetition_penalty,
+                min_new_tokens=min_new_tokens,
+                stop=() if stop is None else stop,
             ):
                 if not self._is_heard(request.session_hash):
                     return

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import asdict
 
 import pytest
 from gradio_client import Client
@@ -205,6 +206,21 @@ def test_the_endpoint_streams_and_its_result_opens_as_a_saved_comparison(lm):
     assert all(set(update) == {"status", "engine", "texts"} for update in updates)
     assert {"serial", "static"} <= {update["engine"] for update in updates}
     assert len(updates[-1]["texts"]["serial"]) == len(PROMPTS)
+
+
+def test_the_endpoint_takes_the_settings_of_a_run(lm):
+    asked = {"stop": ["o b"], "min_new_tokens": 2, "repetition_penalty": 1.5, "seed": 1}
+    sampled = {"temperature": 0.5, "top_p": 0.9, "top_k": 3, "min_p": 0.1}
+    with served(lm) as url:
+        client = Client(url, verbose=False)
+        job = client.submit(PROMPTS, BUDGETS, batch_size=2, **asked, **sampled, api_name="/compare")
+        comparison = comparisons.loads(json.dumps(job.result()))
+    for run in comparison.runs:
+        for request in run.requests:
+            assert (request.stop, request.min_new_tokens) == (("o b",), 2)
+            assert asdict(request.sampling).items() >= sampled.items()
+            assert request.sampling.repetition_penalty == 1.5
+        assert run.texts[0] == "hell"
 
 
 def test_the_endpoint_refuses_in_a_sentence(lm):

@@ -190,6 +190,22 @@ def test_hidden_texts_are_nowhere_on_the_page(hiding, model, open_page):
         expect(page.get_by_role("heading", name="Nothing has come yet")).to_be_visible()
 
 
+def test_another_model_can_be_chosen_just_when_there_is_news(hiding, open_page):
+    with open_page(hiding.url) as page:
+        Tab(page)
+        page.evaluate(
+            """other => {
+              const model = document.querySelector('.bs-watch-model');
+              document.querySelector('.bs-watch-live').click(); // draws with the next frame
+              model.value = other;
+              model.dispatchEvent(new Event('change'));
+            }""",
+            OTHER,
+        )
+        expect(page.locator(".bs-watch-line")).to_contain_text("another")
+        expect(page.get_by_role("heading", name="Nothing has come yet")).to_be_visible()
+
+
 def test_a_tab_that_nobody_sees_watches_nothing(here, open_page):
     watching = here.watch.feeds[MODEL]
     with open_page(here.url) as page:

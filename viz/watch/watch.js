@@ -78,6 +78,7 @@ function pick(key) {
 
 function drawAll() {
   scheduled = 0;
+  if (!told) return; // another model was chosen meanwhile
   watchRoot.batchscope = told;
   const key = followed();
   watchRoot.dataset.shown = key ?? "";

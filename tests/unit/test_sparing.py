@@ -21,8 +21,7 @@ def clocks(monkeypatch):
 
     clocks = Clocks()
     monkeypatch.setattr(sparing, "_cores", lambda: 2)
-    monkeypatch.setattr(sparing.time, "monotonic", lambda: clocks.wall)
-    monkeypatch.setattr(sparing.time, "process_time", lambda: clocks.processor)
+    monkeypatch.setattr(sparing, "_clocks", lambda: (clocks.wall, clocks.processor))
     return clocks
 
 

@@ -25,7 +25,7 @@ class Sparing:
     def is_due(self) -> bool:
         """Whether to tell of the run now; the first time it is. What comes next is counted from
         when it was."""
-        now = time.monotonic(), time.process_time()
+        now = _clocks()
         if self._told and self._is_here and self._is_too_soon(*now):
             return False
         self._told = now
@@ -34,6 +34,11 @@ class Sparing:
     def _is_too_soon(self, wall: float, processor: float) -> bool:
         passed, used = wall - self._told[0], processor - self._told[1]
         return passed < SPARING_SECONDS and used >= IN_USE * _cores() * passed
+
+
+def _clocks() -> tuple[float, float]:
+    """The wall's, and the processor time that this process has used, both in seconds."""
+    return time.monotonic(), time.process_time()
 
 
 def _is_loopback(address: str | None) -> bool:

@@ -59,6 +59,12 @@ function marksOf(request) {
   return [mark.waited, gone ? mark.gone : ""];
 }
 
+function drawMarks(node, request) {
+  const marks = marksOf(request);
+  [...node.children].forEach((child, i) => setText(child, marks[i] ?? ""));
+  setAttribute(node, "data-gone", Boolean(marks[1]));
+}
+
 function makeCard(_, request) {
   const card = make("article", "bs-card");
   const prompt = make("span", "bs-prompt");
@@ -99,9 +105,7 @@ function drawTexts() {
   for (const [name, datum] of Object.entries(data)) setAttribute(find("texts"), `data-${name}`, datum);
   cards.forEach((card, request) => {
     setText(card.prompt, value.prompts[request]);
-    const marks = marksOf(request);
-    [...card.marks.children].forEach((node, i) => setText(node, marks[i] ?? ""));
-    setAttribute(card.marks, "data-gone", Boolean(marks[1]));
+    if (fixed.watching) drawMarks(card.marks, request);
     setText(card.state, rowWords(request));
     setAttribute(card.card, "data-running", rows[request].state === "running");
     writeText(card, rows[request].text);

@@ -103,7 +103,7 @@ def test_two_runs_overlap_as_their_records_say(host, expected):
 
 def test_a_replica_that_is_killed_ends_its_run_and_comes_back(here, expected):
     before = processes()
-    kill_one(here, budget=BUDGET, expected=expected)
+    assert kill_one(here, budget=BUDGET, expected=expected).told < 5
     wait_for(lambda: processes() == before)
 
 

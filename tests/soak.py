@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from app import build_demo
@@ -196,6 +197,10 @@ def serve(*, default: bool) -> None:
             "line": len(turns_on(lm.device)),
             "threads": threading.active_count(),
             "files": len(os.listdir("/proc/self/fd")),  # noqa: PTH208, a path would open one more
+            "connections": sum(
+                connection.status != psutil.CONN_LISTEN
+                for connection in psutil.Process().net_connections("tcp")
+            ),
             "sessions": len(demo.app.state_holder.session_data),
             "queues": len(queue.pending_messages_per_session),
             "events": len(queue.event_ids_to_events),

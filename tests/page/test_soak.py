@@ -10,6 +10,10 @@ from tests.soak import EVERY, Soak, main, matches_solo, server
 from tests.tiny import tiny_lm
 
 
+def nobody_is_connected(counts: dict[str, int]) -> bool:
+    return counts["events"] == counts["connections"] == 0
+
+
 def test_d7_nothing_piles_up_over_runs_of_every_kind():
     with server() as here:
         soak = Soak(here)
@@ -17,7 +21,7 @@ def test_d7_nothing_piles_up_over_runs_of_every_kind():
         for number in range(1, 41):
             soak.run(number)
             if number % 20 == 0:
-                wait_for(lambda: here.counts()["events"] == 0)
+                wait_for(lambda: nobody_is_connected(here.counts()))
                 counts[number] = here.counts() | {"tensors": here.tensors()}
         early, late = counts[20], counts[40]
         assert late["threads"] <= early["threads"]

@@ -67,7 +67,6 @@ def change_settings(page):
     page.get_by_role("option", name="other").click()
     page.get_by_label("Chat template").check()
     page.get_by_label("Ignore EOS").uncheck()
-    page.get_by_text("Sampling, stops, padding side").click()
     page.get_by_role("radio", name="right").check()
     page.get_by_label("Temperature (0: greedy)").fill("0.7")
     page.get_by_label("Top-p (1: off)").fill("0.9")
@@ -100,6 +99,7 @@ def expect_settings(page):
 def test_a_copied_link_opens_the_page_filled_in_and_runs_nothing(url, lm, open_page, stage_of):
     typed = ["long " * 60, MARKUP, "中文, العربية & 🌊 ${x} {{y}}", *["word " * 60] * 5]
     with open_page(url) as page:
+        page.get_by_text("Sampling, stops, padding side").click()
         stage_of(page).set_prompts(typed, range(1, 9))
         change_settings(page)
         link = copy_link(page)

@@ -363,6 +363,8 @@ def test_a_table_tells_screen_readers_the_same(url, open_page, stage_of):
 
 
 def open_settings(page):
+    """Before any of them changes: what changed while they were closed is filled in a moment after
+    they open, and may undo what is typed at once."""
     page.get_by_text("Sampling, stops, padding side").click()
 
 
@@ -378,8 +380,8 @@ def test_a10_a21_stop_strings_and_the_least_length_reach_the_run(open_page, stag
     said = [token_ids("one END two END three"), token_ids("never so"), [EOS]]
     with served(scripted_lm(said)) as url, open_page(url) as page:
         stage = stage_of(page)
-        stage.set_prompts(["a", "b", "c"], [20, 8, 9])
         open_settings(page)
+        stage.set_prompts(["a", "b", "c"], [20, 8, 9])
         page.get_by_label("Min new tokens (0: off)").fill("8")
         page.get_by_label("Min-p (0: off)").fill("0.1")
         page.get_by_label("Repetition penalty (1: off)").fill("1.2")
@@ -399,8 +401,8 @@ def test_a10_a21_stop_strings_and_the_least_length_reach_the_run(open_page, stag
 
 def test_what_is_wrong_with_a_new_setting_is_one_sentence(url, open_page, stage_of):
     with open_page(url) as page:
-        stage_of(page).set_prompts(["fine"], [3])
         open_settings(page)
+        stage_of(page).set_prompts(["fine"], [3])
         for label, typed, sentence in (
             (
                 "Min new tokens (0: off)",

@@ -389,7 +389,7 @@ def bytes_of_updates() -> Iterator[Line]:
             rows_of([PROMPT] * ROWS, 2000), server.model, batch_size=ROWS, ignore_eos=True
         )
     shown = [frame for frame in frames[:-1] if frame.drawn]
-    at = [frame.stage["logs"][0].count("\n") for frame in shown]
+    at = [len(frame.tokens[0]) for frame in shown]
     sizes = [(step, frame.size) for step, frame in zip(at, shown, strict=True) if step >= 10]
     early = statistics.median(size for step, size in sizes if step <= 500)
     late = statistics.median(size for step, size in sizes if step >= 1500)
@@ -582,12 +582,12 @@ async def heard(url: str, path: str) -> AsyncIterator[asyncio.StreamReader]:
 
 
 def _steps_in(stage: Any) -> int:
-    """How many steps an update adds to the picture: the lines of its first row's log."""
+    """How many steps an update adds to the picture: the times of the only batch."""
     if isinstance(stage, dict):
-        return stage["logs"][0].count("\n") if "logs" in stage else 0
-    added = (edit for edit in stage if edit[1][:1] == ["logs"] and edit[1][1:] in ([0], []))
+        return stage["times"][0].count(" ") if "times" in stage else 0
+    added = (edit for edit in stage if edit[1][:1] == ["times"] and edit[1][1:] in ([0], []))
     return sum(
-        (operand if isinstance(operand, str) else operand[0]).count("\n") for _, _, operand in added
+        (operand if isinstance(operand, str) else operand[0]).count(" ") for _, _, operand in added
     )
 
 

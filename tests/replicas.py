@@ -126,7 +126,7 @@ class Watched(threading.Thread):
     def run(self) -> None:
         for frame in self.visitor.frames():
             if frame.drawn:
-                self.steps = frame.stage["logs"][0].count("\n")
+                self.steps = len(frame.tokens[0])
                 if self.steps:
                     self.began.set()
         self.record = frame.record

@@ -19,6 +19,7 @@ from engine.models import LanguageModel
 from engine.requests import Limits
 from engine.run import Run
 from engine.shelf import ModelShelf
+from tests.shown import shown_tokens
 from tests.tiny import scripted_lm, token_ids
 from viz.stage.packed import unpacked
 
@@ -191,6 +192,11 @@ class Frame:
     def drawn(self) -> bool:
         """Whether the stage shows a run."""
         return isinstance(self.stage, dict) and "logs" in self.stage
+
+    @property
+    def tokens(self) -> list[list[tuple[int, str]]]:
+        """Of each request, the tokens that the picture shows: ids and texts."""
+        return shown_tokens(self.stage)
 
     @property
     def says(self) -> str:

@@ -104,6 +104,7 @@ def listing(values: Iterable[object]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+@lru_cache
 def date(moment: str) -> str:
     """ "29 Nov 2026", from an ISO date and time."""
     day = datetime.fromisoformat(moment)

@@ -15,14 +15,11 @@ from engine.requests import Limits
 from engine.static import RunStream
 from engine.turns import turns_on
 from tests.serving import Visitor, rows_of, served, wait_for
+from tests.shown import shown_tokens
 from tests.tiny import EOS, scripted_lm, token_ids
 from viz.page.sparing import SPARING_SECONDS
 
 HELLO = token_ids("hello brave new world, and then some more of it")
-
-
-def lines(log):
-    return log.split("\n")[:-1]
 
 
 @pytest.fixture
@@ -44,7 +41,7 @@ def test_a_browser_beside_a_busy_engine_is_told_seldom_and_all_in_the_end(slow, 
     monkeypatch.setattr("viz.page.sparing.IN_USE", 0)
     with served(slow) as url:
         frames = Visitor(url).run(rows_of(["first"], 40), "scripted")
-    counts = [len(lines(frame.stage["logs"][0])) for frame in frames if frame.drawn]
+    counts = [len(frame.tokens[0]) for frame in frames if frame.drawn]
     seconds = frames[-1].record.steps[-1].finished
     assert counts[0] == 0
     assert 1 <= counts[1] < 10
@@ -57,13 +54,13 @@ def test_the_picture_grows_and_ends_as_the_saved_run_says(slow):
         visitor = Visitor(url)
         frames = visitor.run(rows_of(["first", "second prompt"], 40), "scripted")
         drawn = [frame.stage for frame in frames if frame.drawn]
-        counts = [len(lines(stage["logs"][0])) for stage in drawn]
+        counts = [len(shown_tokens(stage)[0]) for stage in drawn]
         assert len(set(counts)) >= 5
         assert counts == sorted(counts)
         assert counts[-1] == 40
         last, run = drawn[-1], frames[-1].record
         assert last["status"] == run.status == "done"
-        assert [len(lines(log)) for log in last["logs"]] == [40, 5]
+        assert [len(tokens) for tokens in frames[-1].tokens] == [40, 5]
         assert last["ends"] == ["length", "eos"]
         assert run.texts == ("hello brave new world, and then some mor", "hell")
         assert last["summary"].startswith("2 requests, 45 tokens in ")
@@ -81,7 +78,7 @@ def test_e8_updates_are_few_and_the_last_state_is_shown():
         run = frames[-1].record
         assert len(run.steps) == 512
         assert len(frames) <= 10 * run.steps[-1].finished + 5
-        assert {len(lines(log)) for log in frames[-1].stage["logs"]} == {512}
+        assert {len(tokens) for tokens in frames[-1].tokens} == {512}
 
 
 def test_e8_an_update_costs_the_same_at_step_10_and_at_step_500():
@@ -96,11 +93,11 @@ def test_e8_an_update_costs_the_same_at_step_10_and_at_step_500():
             rows_of([f"prompt {i}" for i in range(32)], 512), "scripted", batch_size=32
         )
     single = [
-        (len(lines(after.stage["logs"][0])), after.size)
+        (len(after.tokens[0]), after.size)
         for before, after in itertools.pairwise(frames)
         if before.drawn
         and after.stage["status"] == "running"
-        and len(lines(after.stage["logs"][0])) - len(lines(before.stage["logs"][0])) == 1
+        and len(after.tokens[0]) - len(before.tokens[0]) == 1
     ]
     cost = {
         "early": [size for step, size in single if 5 <= step <= 22],
@@ -124,7 +121,7 @@ def test_e10_equal_prompts_are_rows_of_their_own(slow):
     with served(slow) as url:
         frames = Visitor(url).run(rows_of(["Hello", "Hello"], 3), "scripted")
     assert frames[-1].stage["prompts"] == ["Hello", "Hello"]
-    assert len(frames[-1].stage["logs"]) == 2
+    assert len(frames[-1].tokens) == 2
 
 
 @pytest.mark.parametrize(
@@ -193,7 +190,7 @@ def test_e1_stop_ends_the_run_within_one_step(slow):
         visitor.join(rows_of(["long", "longer"], 500), "scripted")
         pressed_at = None
         for frame in visitor.frames():
-            if pressed_at is None and frame.drawn and len(lines(frame.stage["logs"][0])) >= 5:
+            if pressed_at is None and frame.drawn and len(frame.tokens[0]) >= 5:
                 visitor.stop()
                 pressed_at = len(slow.model.calls)
         assert len(slow.model.calls) <= pressed_at + 1
@@ -303,7 +300,7 @@ def test_e4_two_visitors_see_only_their_own():
             thread.join()
     for prompt, frames in seen.items():
         assert frames[-1].stage["prompts"] == [prompt]
-        text = "".join(line.split(" ", 1)[1] for line in lines(frames[-1].stage["logs"][0]))
+        text = "".join(text for _, text in frames[-1].tokens[0])
         assert text == prompt[0] * 30
         assert frames[-1].record.model.name == {"AAA": "scripted", "BBB": "other"}[prompt]
 
@@ -378,7 +375,7 @@ def test_e5_a_failing_model_keeps_the_picture_and_the_next_run_works():
         visitor = Visitor(url)
         broken = visitor.run(rows_of(["Hi", "Ho"], 9), "scripted")[-1]
         assert broken.stage["status"] == "error"
-        assert [len(lines(log)) for log in broken.stage["logs"]] == [2, 2]
+        assert [len(tokens) for tokens in broken.tokens] == [2, 2]
         assert broken.stage["ends"] == ["error", "error"]
         assert "kernel <b>exploded</b>" in broken.stage["summary"]
         assert broken.run_button["interactive"]

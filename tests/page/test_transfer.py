@@ -120,4 +120,5 @@ def test_what_is_packed_is_the_same_again():
     state = stage_state(run, key="k")
     there = packed(state)
     assert all(isinstance(there[name], str) for name in PACKED)
+    assert not any(part in there for parts in PACKED.values() for part in parts)
     assert unpacked(there) == json.loads(json.dumps(state))

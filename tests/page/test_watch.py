@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.serving import wait_for
+from tests.shown import shown_tokens
 from tests.tiny import EOS, scripted_lm, tiny_lm, token_ids
 from tests.watched import watched
 from viz.watch import feed
@@ -82,12 +83,11 @@ def test_texts_are_sent_only_where_the_host_allows_it(gate, texts):
     assert stage["prompts"] == ([SECRET, "Hi"] if texts else ["", ""])
     sent = "\n".join(heard.lines) + replay.text
     assert (SECRET in sent) is texts
-    logs = replay.json()["logs"]
-    ids = [int(line.split(" ")[0]) for line in logs[0].splitlines()]
+    ids = [token for token, _ in shown_tokens(replay.json())[0]]
     assert len(ids) == len(ANSWER) + 1  # the picture has all of its cells
     assert (ids == [*token_ids(ANSWER), EOS]) is texts
     if not texts:
-        assert set("".join(logs)) == set("0 \n")
+        assert set("".join(replay.json()["logs"])) == set("0 \n")
         assert "record" not in replay.json()
         for said in (SECRET, ANSWER):
             as_ids = ",".join(map(str, token_ids(said)))

@@ -81,7 +81,7 @@ def without_clock(run):
 
 def test_a_run_streams_out_of_the_fork_and_equals_one_without(space, visitor):
     frames = visitor.run(rows_of(["first", "second prompt"], 40), MODEL, seed="5")
-    counts = [len(frame.stage["logs"][0].split("\n")) - 1 for frame in frames if frame.drawn]
+    counts = [len(frame.tokens[0]) for frame in frames if frame.drawn]
     assert len(set(counts)) >= 5
     assert counts == sorted(counts)
     assert (space.count("start"), space.count("forward")) == (1, 40)
@@ -96,7 +96,7 @@ def test_stop_reaches_the_fork_and_the_last_frame_says_stopped(space, visitor):
     visitor.join(rows_of(["long", "longer"], 90), MODEL)
     pressed_at = None
     for frame in visitor.frames():
-        if pressed_at is None and frame.drawn and len(frame.stage["logs"][0].split("\n")) > 5:
+        if pressed_at is None and frame.drawn and len(frame.tokens[0]) > 4:
             visitor.stop()
             pressed_at = space.count("forward")
     assert space.count("forward") <= pressed_at + 1
@@ -141,7 +141,7 @@ def test_a_gpu_that_is_taken_away_leaves_the_picture_and_says_so(space, visitor)
     visitor.join(rows_of(["long"], 90), MODEL)
     killed = False
     for frame in visitor.frames():
-        if not killed and frame.drawn and len(frame.stage["logs"][0].split("\n")) > 5:
+        if not killed and frame.drawn and len(frame.tokens[0]) > 4:
             os.kill(int(space.happened()[0][1]), signal.SIGKILL)
             killed = True
     assert frame.record.status == "error"

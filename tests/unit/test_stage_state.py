@@ -7,6 +7,7 @@ import pytest
 
 from engine.requests import make_requests
 from engine.static import StaticBatchEngine
+from tests.shown import shown_tokens
 from tests.tiny import EOS, scripted_lm, token_ids
 from viz.explain import TILES
 from viz.slots import slot_states
@@ -90,12 +91,11 @@ def test_everything_that_grows_is_a_string_that_only_gets_longer():
     lm = scripted_lm([token_ids("a\n\\b 🤗 c"), [*token_ids("x"), EOS]])
     states = watch(lm, ["one", "two", "three"], 11, batch_size=2)
     for before, after in itertools.pairwise(states):
-        for name in ("logs", "times"):
+        for name in ("logs", "times", "kv"):
             assert all(
                 new.startswith(old) for old, new in zip(before[name], after[name], strict=True)
             )
-    first_log = states[-1]["logs"][0]
-    assert [line.split(" ", 1)[1] for line in first_log.split("\n")[:-1]] == [
+    assert [text for _, text in shown_tokens(states[-1])[0]] == [
         *("a", "\\n", "\\\\", "b", " ", "", "", "", "🤗", " ", "c"),
     ]
 
@@ -121,14 +121,27 @@ def test_a_value_written_from_the_one_before_is_that_of_the_whole_record(every):
     assert [written for written, _ in kept] == [whole for _, whole in kept]
 
 
-def test_held_back_bytes_follow_the_last_line():
+def test_bytes_held_back_to_the_end_belong_to_no_token():
     lm = scripted_lm([token_ids("a🤗")])
     with closing(StaticBatchEngine(lm).stream(make_requests(["one"]))) as stream:
         next(stream)
         next(stream)
+        assert stage_state(stream.record(), key="run")["tails"] == [""]
         stream.stop()
         assert list(stream) == []
-    assert stage_state(stream.record(), key="run")["logs"][0].endswith("\n\ufffd")
+    state = stage_state(stream.record(), key="run")
+    assert state["tails"] == ["\ufffd"]
+    assert [text for _, text in shown_tokens(state)[0]] == ["a", ""]
+
+
+def test_a_log_has_a_line_for_each_slot_of_each_forward():
+    lm = scripted_lm([[*token_ids("a"), EOS], token_ids("xyz")])
+    state = watch(lm, ["one", "two", "three"], 3, batch_size=2)[-1]
+    a, x, y, z = token_ids("axyz")
+    assert state["logs"] == [
+        f"{a} a\n{x} x\n{EOS} \n{y} y\n\n{z} z\n",
+        f"{a} a\n{EOS} \n",
+    ]
 
 
 def test_slots_without_a_request_are_empty():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from engine import StaticBatchEngine, make_requests
 from engine.served import Served, Traffic
+from tests.shown import shown_tokens
 from tests.tiny import EOS, scripted_lm, token_ids
 from tests.watched import applied
 from viz.stage.state import StageWriter
@@ -73,7 +74,7 @@ def test_a_batch_is_told_as_a_run_is_and_without_texts_if_they_are_hidden(texts)
             expected = as_a_run.write(run)
             same = set(expected) if texts else set(expected) - {"prompts", "logs"}
             assert {name: told[name] for name in same} == {name: expected[name] for name in same}
-    answer = "".join(line.partition(" ")[2] for line in told["logs"][0].split("\n"))
+    answer = "".join(text for _, text in shown_tokens(told)[0])
     assert answer == ("swordfish" if texts else "")
     assert told["prompts"] == ([SECRET, "Hi"] if texts else ["", ""])
     assert told["hidden"] is not texts

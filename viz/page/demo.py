@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from collections.abc import Sequence
@@ -36,7 +37,12 @@ MOST_UNREAD = 100
 
 SECONDS_BETWEEN_LOOKS = 0.05
 """How often Gradio looks whether an event has come. Its own millisecond would take four percent of
-a core for as long as the page is served, also from a run."""
+a core for as long as the page is served."""
+SECONDS_BETWEEN_LOOKS_OF_A_RUN = 0.2
+"""The same while something streams: who comes then waits in line anyway, and two looks cost as much
+as a fifth of an update."""
+SECONDS_OF_A_RUN = 1.0
+"""For so long after an update another one may come."""
 
 
 def _note_that_matplotlib_is_missing() -> None:
@@ -73,6 +79,7 @@ class Demo(gr.Blocks):
         self._runs = runs
         self._beside = beside
         self._css_paths = css_paths
+        self._run_is_over: asyncio.TimerHandle | None = None
 
     def is_heard(self, session: str) -> bool:
         """Whether somebody takes what is streamed to this session."""
@@ -110,7 +117,21 @@ class Demo(gr.Blocks):
         values: Gradio would quote it in a toast."""
         if (told := options.get("event_data")) is not None:
             traverse(told._data, _refuse_file, is_file_obj_with_meta)
-        return await super().process_api(*event, **options | {"root_path": None})
+        told = await super().process_api(*event, **options | {"root_path": None})
+        self._look_for_events(seldom=told["is_generating"])
+        return told
+
+    def _look_for_events(self, *, seldom: bool = False) -> None:
+        """From now on, or seldom as long as updates come: a visitor who left ends their stream
+        without a word."""
+        if self._run_is_over:
+            self._run_is_over.cancel()
+        self._run_is_over = None
+        self._queue.sleep_when_free = SECONDS_BETWEEN_LOOKS
+        if seldom:
+            self._queue.sleep_when_free = SECONDS_BETWEEN_LOOKS_OF_A_RUN
+            loop = asyncio.get_running_loop()
+            self._run_is_over = loop.call_later(SECONDS_OF_A_RUN, self._look_for_events)
 
     def handle_streaming_diffs(
         self, block_fn: Any, data: list[Any], *, final: bool, **options: Any
@@ -126,7 +147,7 @@ class Demo(gr.Blocks):
     ) -> tuple[Any, str, str]:
         allow_assets()
         _note_that_matplotlib_is_missing()
-        self._queue.sleep_when_free = SECONDS_BETWEEN_LOOKS
+        self._look_for_events()
         self._queue.progress_update_sleep_when_free = 1.0  # nothing here tells Gradio's progress
         theirs = app_kwargs or {}
         own = {

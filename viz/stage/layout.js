@@ -19,44 +19,55 @@ const inSight = () => stage.checkVisibility(); // not behind another tab
 // since `before` is read from there on.
 function readParts(text, end, readPart, before = { parts: [], read: 0 }) {
   const read = text.lastIndexOf(end) + 1;
-  if (read > before.read) before.parts.push(...text.slice(before.read, read - 1).split(end).map(readPart));
+  if (read > before.read) for (const part of text.slice(before.read, read - 1).split(end)) before.parts.push(readPart(part));
   return { parts: before.parts, read };
 }
 
 const unescape = (text) => text.replace(/\\(.)/g, (_, c) => (c === "n" ? "\n" : c));
 const numbers = (group) => group.split("/").map(Number);
 
-// "12 foo\n34 bar\n" -> tokens; what follows the last newline was released without a token.
-function readLog(log, before = { text: "" }) {
-  const readToken = (line) => {
-    const cut = line.indexOf(" ");
-    return { id: line.slice(0, cut), text: unescape(line.slice(cut + 1)) };
-  };
-  const known = before.lines?.parts.length ?? 0;
-  const lines = readParts(log, "\n", readToken, before.lines);
-  const text = before.text + lines.parts.slice(known).map((token) => token.text).join("");
-  return { lines, tokens: lines.parts, text, tail: unescape(log.slice(lines.read)) };
+// "12 foo" -> a token; a slot that made none has an empty line.
+function readToken(line) {
+  const cut = line.indexOf(" ");
+  return line && { id: line.slice(0, cut), text: unescape(line.slice(cut + 1)) };
+}
+
+// A line for each slot of each forward -> the tokens and the text of each slot.
+function readLog(log, slots, before) {
+  const known = before?.lines.parts.length ?? 0;
+  const lines = readParts(log, "\n", readToken, before?.lines);
+  const rows = before?.rows ?? slots.map(() => ({ tokens: [], text: "" }));
+  lines.parts.slice(known).forEach((token, line) => {
+    if (!token) return;
+    const row = rows[line % slots.length];
+    row.tokens.push(token);
+    row.text += token.text;
+  });
+  return { lines, rows };
 }
 
 // Everything that the value says, read once; `viewAt` shows it as of a step. `before` is the same
 // run when it had not grown as far.
 function readRun(value, before) {
   const running = value.status === "running";
+  const logs = [];
   const batches = value.batches.map((batch, index) => {
     const known = before?.batches[index].read;
     const kv = readParts(value.kv[index], " ", numbers, known?.kv); // "1/2/3 4/5/6 "
     const times = readParts(value.times[index], " ", numbers, known?.times);
+    const log = readLog(value.logs[index], batch.requests, known?.log);
+    batch.requests.forEach((request, slot) => (logs[request] = log.rows[slot]));
     const forwards = times.parts.map(([started, ms], k) => ({ started, ms, kv: kv.parts[k] }));
     const ended = !running || batch.requests.every((request) => value.ends[request]);
     const budget = Math.max(...batch.requests.map((request) => value.budgets[request]));
     const promptWidth = Math.max(...batch.lengths);
     const pads = batch.lengths.map((length) => promptWidth - length);
     const firstReal = pads.map((count) => (value.side === "left" ? count : 0));
-    return { ...batch, index, read: { kv, times }, forwards, width: ended ? forwards.length : budget, promptWidth, pads, firstReal };
+    return { ...batch, index, read: { kv, times, log }, forwards, width: ended ? forwards.length : budget, promptWidth, pads, firstReal };
   });
   return {
     value,
-    logs: value.logs.map((log, request) => readLog(log, before?.logs[request])),
+    logs,
     batches,
     slots: Math.max(...batches.map((batch) => batch.requests.length)),
     steps: batches.reduce((sum, batch) => sum + batch.forwards.length, 0),
@@ -99,12 +110,12 @@ function viewAt(run, step) {
 }
 
 function rowAt(run, request, done, last) {
-  const { tokens, text: whole, tail } = run.logs[request];
+  const { tokens, text: whole } = run.logs[request];
   const all = done >= tokens.length;
   const kept = all ? tokens : tokens.slice(0, done);
   const end = run.value.ends[request];
   const ended = end && (last || (kept.length === tokens.length && !CUT_OFF.includes(end)));
-  const text = (all ? whole : kept.map((token) => token.text).join("")) + (last ? tail : "");
+  const text = (all ? whole : kept.map((token) => token.text).join("")) + (last ? run.value.tails[request] : "");
   return { tokens: kept, text, state: ended ? end : done ? "running" : "waiting" };
 }
 

@@ -1,4 +1,4 @@
-"""The stage's value as it travels: the parts that are many small things are one text each.
+"""The stage's value as it travels: all but what grows in a few texts.
 
 Gradio and its client go through every node of a value several times per update, on both sides; a
 text is one node. What grows stays as it is, since only what was appended travels.
@@ -6,23 +6,33 @@ text is one node. What grows stays as it is, since only what was appended travel
 
 from __future__ import annotations
 
-import json
+import orjson
 
 from viz.stage.state import StageState
 
-PACKED = ("prompts", "budgets", "batches", "ends", "heading", "tiles", "counts", "moments")
-"""Parts that change rarely, that come once, or that are the same few kilobytes in every update."""
+PACKED = {
+    "given": ("key", "recorded", "prompts", "budgets", "side", "batches"),
+    "said": ("strip", "ends", "tails", "heading", "summary", "tiles", "counts"),
+    "replay": ("moments",),
+}
+"""The texts, and the parts that each of them holds: what comes once, what is said of the newest
+step, and what only a run that is over has."""
 
 
 def packed(state: StageState) -> StageState:
     """The same value with those parts, as far as there are any, as JSON."""
-    return state | {
-        name: json.dumps(state[name], ensure_ascii=False, separators=(",", ":"))
-        for name in PACKED
-        if name in state
-    }
+    rest = dict(state)
+    texts = {}
+    for name, parts in PACKED.items():
+        if held := {part: rest.pop(part) for part in parts if part in rest}:
+            texts[name] = orjson.dumps(held).decode()
+    return rest | texts
 
 
-def unpacked(state: StageState) -> StageState:
+def unpacked(value: StageState) -> StageState:
     """What `packed` was given."""
-    return state | {name: json.loads(state[name]) for name in PACKED if name in state}
+    rest = dict(value)
+    for name in PACKED:
+        if name in rest:
+            rest |= orjson.loads(rest.pop(name))
+    return rest

@@ -7,7 +7,7 @@ let tiles = [];
 let cards = [];
 let tableOf = null;
 let tableAt = 0;
-const parsed = {}; // what was last read of the parts that travel as JSON
+const parsed = {}; // what was last read of the texts in which parts travel
 
 function makeTile({ label, short, text, formula, rows, columns }, index) {
   const tile = Object.assign(make("button", "bs-tile"), { type: "button" });
@@ -205,16 +205,14 @@ function show(step, { grows = false } = {}) {
   tell();
 }
 
-// Some parts of a streamed value travel as JSON; see packed.py.
+// Most parts of a streamed value travel in texts; see packed.py.
 function unpacked(value) {
   const read = (name) => {
-    if (parsed[name]?.text !== value[name]) parsed[name] = { text: value[name], part: JSON.parse(value[name]) };
-    return parsed[name].part;
+    if (parsed[name]?.text !== value[name]) parsed[name] = { text: value[name], parts: JSON.parse(value[name]) };
+    return parsed[name].parts;
   };
-  const texts = fixed.packed.filter((name) => typeof value[name] === "string");
-  return { ...value, ...Object.fromEntries(texts.map((name) => [name, read(name)])) };
+  return Object.assign({}, value, ...fixed.packed.filter((name) => name in value).map(read));
 }
-
 
 find("legend").replaceChildren(
   ...Object.entries(fixed.legend).map(([state, words]) => {

@@ -48,5 +48,5 @@ def stage_props() -> dict[str, Any]:
         "recorded_runs": [recording._asdict() for recording in RECORDINGS],
         "exports": EXPORTS,
         "max_bytes": runfile.MAX_BYTES,
-        "packed": PACKED,
+        "packed": list(PACKED),
     }

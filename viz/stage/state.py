@@ -1,8 +1,8 @@
 """Run -> the value of the stage: the whole state so far, in a form that is cheap to send.
 
 Gradio sends the difference of two values, and a string that only grows travels as what was
-appended. So all that grows is a string: `logs[i]`, a line per token of request i, and `times[b]`,
-the milliseconds of each forward of batch b. Everything else changes rarely or is short.
+appended. So all that grows is one string per batch: `logs[b]`, a line per slot of each forward, and
+`times[b]`, the milliseconds of each forward. Everything else changes rarely or is short.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ class StageWriter:
     so that a value costs the engine as little at step 500 as at step 10. `key` tells one run from
     the next; `recorded` labels one that was not made just now.
 
-    logs[i]: "<token id> <text>\\n" per generated token, backslash and newline in the text escaped;
-    what the end of the row released without a token follows the last newline.
+    logs[b]: "<token id> <text>\\n" per slot of each forward, backslash and newline in the text
+    escaped; "\\n" of a slot that generated none.
+    tails[i]: what the end of row i released without a token.
     times[b]: "<started>/<seconds> " per forward, both in milliseconds.
     kv[b]: "<live>/<padding>/<dead> " per forward, in bytes.
     A run that is over also has its `record` as JSON, and `moments` for a replay, one every
@@ -75,9 +76,9 @@ class StageWriter:
         }
         self._meter = Meter(run)
         self._written = 0
-        self._logs = [""] * len(run.requests)
-        self._released = [0] * len(run.requests)  # characters of the texts
+        self._logs = [""] * len(run.batches)
         self._lines = _Lines()
+        self._tails: dict[int, str] = {}
         self._times = [""] * len(run.batches)
         self._kv = [""] * len(run.batches)
 
@@ -88,15 +89,14 @@ class StageWriter:
             self._add(list(steps), run.batches[batch])
         self._written = len(run.steps)
         figures = self._meter.read(run)
+        ends = [row.end for row in figures.rows]
         state = {
             **self._fixed,
             "status": run.status,
             "strip": strip(run),
-            "ends": [row.end for row in figures.rows],
-            "logs": [
-                log + _escape(text[released:])
-                for log, released, text in zip(self._logs, self._released, run.texts, strict=True)
-            ],
+            "ends": ends,
+            "logs": list(self._logs),
+            "tails": [self._tail(run, request) if end else "" for request, end in enumerate(ends)],
             "times": list(self._times),
             "kv": list(self._kv),
             **moment(run, figures),
@@ -111,19 +111,26 @@ class StageWriter:
         return state
 
     def _add(self, steps: Sequence[Step], batch: Batch) -> None:
-        """Append neighbouring steps of one batch, row by row: each string is copied once."""
+        """Append neighbouring steps of one batch: each string is copied once."""
         self._times[batch.index] += "".join(
             [f"{1000 * step.started:.1f}/{1000 * step.seconds:.1f} " for step in steps]
         )
         self._kv[batch.index] += "".join(
             [f"{kv.live}/{kv.padding}/{kv.dead} " for kv in (step.kv_bytes for step in steps)]
         )
-        tokens = zip(*(step.tokens for step in steps), strict=True)
-        pieces = zip(*(step.pieces for step in steps), strict=True)
-        for request, ids, texts in zip(batch.requests, tokens, pieces, strict=True):
-            self._released[request] += len("".join(texts))
-            lines = map(self._lines.__getitem__, zip(ids, texts, strict=True))
-            self._logs[request] += "".join(lines)
+        lines: list[str] = []
+        for step in steps:
+            lines += map(self._lines.__getitem__, zip(step.tokens, step.pieces, strict=True))
+        self._logs[batch.index] += "".join(lines)
+
+    def _tail(self, run: Run, request: int) -> str:
+        """What the end of a row, which has come, released without a token."""
+        if request not in self._tails:
+            batch = next(batch for batch in run.batches if request in batch.requests)
+            slot = batch.requests.index(request)
+            pieces = [step.pieces[slot] for step in run.steps if step.batch == batch.index]
+            self._tails[request] = run.texts[request][len("".join(pieces)) :]
+        return self._tails[request]
 
 
 def moment(run: Run, figures: Figures) -> dict[str, Any]:
@@ -274,11 +281,8 @@ def _kv_tile(kv: KVBytes, running: bool) -> dict[str, Any]:
 class _Lines(dict[tuple[int | None, str], str]):
     """What a log says of a token and its text, written once for all their places."""
 
-    def __missing__(self, said: tuple[int | None, str]) -> str:
-        token, text = said
-        self[said] = line = "" if token is None else f"{token} {_escape(text)}\n"
+    def __missing__(self, made: tuple[int | None, str]) -> str:
+        token, text = made
+        escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
+        self[made] = line = "\n" if token is None else f"{token} {escaped}\n"
         return line
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")

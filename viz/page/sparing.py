@@ -6,9 +6,10 @@ import os
 import time
 from ipaddress import ip_address
 
-IN_USE = 0.8
-"""Of the cores' time, from which on whoever draws takes it from the engine."""
-SPARING_SECONDS = 0.4
+IN_USE = 0.6
+"""Of the cores' time, from which on whoever draws takes it from the engine; less than that of an
+engine that has just lost some to a picture."""
+SPARING_SECONDS = 2.5
 """From one frame to the next then; else they come as the engine's thread is looked at."""
 
 

@@ -131,7 +131,7 @@ class Page:
         self._loads.end(request.session_hash)
         key = f"run-{next(run_numbers)}"
         writer: StageWriter | None = None
-        sparing = Sparing(getattr(request.client, "host", None))
+        sparing = Sparing.of(request)
         try:
             texts, budgets = prompts_and_budgets(prompts)
             for frame in self.host.run(
@@ -168,6 +168,7 @@ class Page:
         """Measure the batch sizes and stream the charts -> the tab's value."""
         key = f"sweep-{next(run_numbers)}"
         sweep = progress = None
+        sparing = Sparing.of(request)
         try:
             for frame in self.host.sweep(request.session_hash, **order_in(event._data)):
                 if not self._is_heard(request.session_hash):
@@ -177,6 +178,8 @@ class Page:
                     sweep = frame
                 elif isinstance(frame, Progress):
                     progress = frame
+                    if not sparing.is_due():
+                        continue
                 elif isinstance(frame, Waiting):
                     said = self._place_in_line(frame)
                 elif frame is None:
@@ -204,6 +207,7 @@ class Page:
         those of the form of the Run tab, or the example's, if that was chosen."""
         key = f"compare-{next(run_numbers)}"
         writer: CompareWriter | None = None
+        sparing = Sparing.of(request)
         try:
             if source_in(event._data) == "example":
                 prompts, *settings, _ = self.fill_in(MIXED)
@@ -218,6 +222,8 @@ class Page:
                     if writer is None:
                         slots = min(int(asked["batch_size"] or len(texts)), len(texts))
                         writer = CompareWriter(key=key, slots=slots)
+                    elif frame.status == "running" and not sparing.is_due():
+                        continue
                     shown = writer.write(frame)
                     yield compare_value(shown, busy=frame.status == "running")
                 elif isinstance(frame, Waiting):

@@ -14,6 +14,7 @@ from engine.requests import Limits
 from engine.turns import turns_on
 from tests.serving import DEFAULTS, Visitor, rows_of, served, wait_for
 from tests.tiny import scripted_lm, tiny_lm, token_ids
+from viz.page.sparing import SPARING_SECONDS
 
 HELLO = token_ids("hello brave new world")
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -69,6 +70,18 @@ def test_the_lanes_stream_in_while_they_are_measured(lm):
     # The static lane has its slots before it begins, so that nothing moves.
     assert {state["lanes"][1]["slots"] for state in shown} == {2}
     assert any(state["heading"].startswith("Serial: ") for state in shown)
+
+
+def test_a_browser_beside_a_busy_engine_is_told_seldom_and_all_in_the_end(lm, monkeypatch):
+    monkeypatch.setattr("viz.page.sparing.IN_USE", 0)
+    with served(lm) as url:
+        visitor = Visitor(url)
+        compare(visitor, rows_of(PROMPTS, BUDGETS))
+        shown = [value["shown"] for value in visitor.values() if value["shown"]]
+    comparison = comparisons.loads(shown[-1]["record"])
+    assert len(comparison.runs) == 3
+    seconds = sum(run.steps[-1].finished for run in comparison.runs)
+    assert len(shown) <= 4 + seconds / SPARING_SECONDS
 
 
 def test_where_a_model_cant_be_run_continuously_the_lane_says_why(lm):

@@ -78,7 +78,8 @@ def test_a_runs_clock_starts_with_its_turn():
         second.wait_turn(0)
         list(first)
         next(second)
-    assert second.record().batches[0].started < 0.05
+    in_line = sum(step.seconds for step in first.record().steps[1:])
+    assert second.record().batches[0].started < in_line
 
 
 def test_e1_stop_ends_a_run_that_waits_in_line(monkeypatch):
@@ -100,7 +101,7 @@ def test_e1_stop_ends_a_run_that_waits_in_line(monkeypatch):
     try:
         assert waiting.wait(PATIENCE)
         second.stop()
-        thread.join(timeout=2)
+        thread.join(PATIENCE)
         still_waits = thread.is_alive()
     finally:
         first.close()

@@ -6,6 +6,8 @@ import os
 import time
 from ipaddress import ip_address
 
+import gradio as gr
+
 IN_USE = 0.6
 """Of the cores' time, from which on whoever draws takes it from the engine; less than that of an
 engine that has just lost some to a picture."""
@@ -22,6 +24,11 @@ class Sparing:
         """`address` is the visitor's, as the server sees it, if it does."""
         self._is_here = _is_loopback(address)
         self._told: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, request: gr.Request) -> Sparing:
+        """For the visitor who asks."""
+        return cls(getattr(request.client, "host", None))
 
     def is_due(self) -> bool:
         """Whether to tell of the run now; the first time it is. What comes next is counted from

@@ -55,9 +55,10 @@ def _stairs(place: Place, amount: Callable[[Step], int]) -> list[_Stair]:
     stairs: list[_Stair] = []
     for step in place.steps:
         start, end = place.span(step)
-        if stairs and stairs[-1].level == amount(step):
+        level = amount(step)
+        if stairs and stairs[-1].level == level:
             start = stairs.pop().start
-        stairs.append(_Stair(start, end, amount(step)))
+        stairs.append(_Stair(start, end, level))
     return stairs
 
 

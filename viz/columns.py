@@ -58,7 +58,7 @@ class Bar(NamedTuple):
 def columns(run: Run) -> Columns:
     """Prompt, gap, new tokens, wider gap, next batch. Of a run that has ended, only the batches
     that ran."""
-    table = rows(run)
+    table = rows(run) if run.status == "running" else ()
     shown = []
     for batch, steps in zip(run.batches, columns_by_batch(run), strict=True):
         if steps or run.status == "running":

@@ -79,7 +79,7 @@ def test_a_browser_beside_a_busy_engine_is_told_seldom_and_all_in_the_end(lm, mo
         compare(visitor, rows_of(PROMPTS, BUDGETS))
         shown = [value["shown"] for value in visitor.values() if value["shown"]]
     comparison = comparisons.loads(shown[-1]["record"])
-    assert len(comparison.runs) == 3
+    assert comparison.status == "done"
     seconds = sum(run.steps[-1].finished for run in comparison.runs)
     assert len(shown) <= 4 + seconds / SPARING_SECONDS
 

@@ -23,6 +23,7 @@ class Sparing:
     def __init__(self, address: str | None) -> None:
         """`address` is the visitor's, as the server sees it, if it does."""
         self._is_here = _is_loopback(address)
+        self._cores = _cores()  # asked once: a call of the system costs as much as a tile
         self._told: tuple[float, float] | None = None
 
     @classmethod
@@ -41,7 +42,7 @@ class Sparing:
 
     def _is_too_soon(self, wall: float, processor: float) -> bool:
         passed, used = wall - self._told[0], processor - self._told[1]
-        return passed < SPARING_SECONDS and used >= IN_USE * _cores() * passed
+        return passed < SPARING_SECONDS and used >= IN_USE * self._cores * passed
 
 
 def _clocks() -> tuple[float, float]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain, groupby
 from math import ceil
+from operator import itemgetter
 from typing import Any
 
 from engine import runfile
 from engine.metrics import Figures, Meter, Waste, history
-from engine.run import Batch, KVBytes, Run, Step
+from engine.run import Batch, End, KVBytes, Run, Step
 from viz import words
 from viz.explain import TILES, facts, worked_states, worked_tiles
 
@@ -78,7 +79,7 @@ class StageWriter:
         self._written = 0
         self._logs = [""] * len(run.batches)
         self._lines = _Lines()
-        self._tails: dict[int, str] = {}
+        self._tails: list[str | None] = [None] * len(run.requests)  # of the rows that have ended
         self._times = [""] * len(run.batches)
         self._kv = [""] * len(run.batches)
 
@@ -90,13 +91,14 @@ class StageWriter:
         self._written = len(run.steps)
         figures = self._meter.read(run)
         ends = [row.end for row in figures.rows]
+        self._add_tails(run, ends)
         state = {
             **self._fixed,
             "status": run.status,
             "strip": strip(run),
             "ends": ends,
             "logs": list(self._logs),
-            "tails": [self._tail(run, request) if end else "" for request, end in enumerate(ends)],
+            "tails": [tail or "" for tail in self._tails],
             "times": list(self._times),
             "kv": list(self._kv),
             **moment(run, figures),
@@ -123,14 +125,17 @@ class StageWriter:
             lines += map(self._lines.__getitem__, zip(step.tokens, step.pieces, strict=True))
         self._logs[batch.index] += "".join(lines)
 
-    def _tail(self, run: Run, request: int) -> str:
-        """What the end of a row, which has come, released without a token."""
-        if request not in self._tails:
-            batch = next(batch for batch in run.batches if request in batch.requests)
-            slot = batch.requests.index(request)
-            pieces = [step.pieces[slot] for step in run.steps if step.batch == batch.index]
-            self._tails[request] = run.texts[request][len("".join(pieces)) :]
-        return self._tails[request]
+    def _add_tails(self, run: Run, ends: Sequence[End | None]) -> None:
+        """Of rows that have ended since the last time: what of the text came with no token."""
+        for batch in run.batches:
+            seats = enumerate(batch.requests)
+            ended = [(s, i) for s, i in seats if ends[i] and self._tails[i] is None]
+            if not ended:
+                continue
+            pieces = [step.pieces for step in run.steps if step.batch == batch.index]
+            for slot, request in ended:
+                released = len("".join(map(itemgetter(slot), pieces)))
+                self._tails[request] = run.texts[request][released:]
 
 
 def moment(run: Run, figures: Figures) -> dict[str, Any]:
@@ -283,6 +288,7 @@ class _Lines(dict[tuple[int | None, str], str]):
 
     def __missing__(self, made: tuple[int | None, str]) -> str:
         token, text = made
-        escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
-        self[made] = line = "\n" if token is None else f"{token} {escaped}\n"
+        if "\\" in text or "\n" in text:
+            text = text.replace("\\", "\\\\").replace("\n", "\\n")
+        self[made] = line = "\n" if token is None else f"{token} {text}\n"
         return line

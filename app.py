@@ -73,7 +73,7 @@ from viz.page.forecast import forecast_sentence
 from viz.page.form import INTO_SIGHT, Form, build_form, run_outputs
 from viz.page.notice import MENDED, notice
 from viz.page.refusal import one_sentence, sentence
-from viz.page.sparing import Sparing
+from viz.page.sparing import SELDOM, Sparing
 from viz.page.title import TitleLine
 from viz.page.waiting import place_in_line
 from viz.stage.desk import at_most_a_few, finished_run
@@ -151,6 +151,8 @@ class Page:
                         text, busy = self._notes(model), False
                     elif frame.steps and not sparing.is_due():
                         continue
+                    elif sparing.holds_back:
+                        text = SELDOM
                     yield run_outputs(stage=packed(writer.write(frame)), text=text, busy=busy)
                 elif isinstance(frame, Waiting):
                     place = self._place_in_line(frame)

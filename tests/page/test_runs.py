@@ -17,7 +17,7 @@ from engine.turns import turns_on
 from tests.serving import Visitor, rows_of, served, wait_for
 from tests.shown import shown_tokens
 from tests.tiny import EOS, scripted_lm, token_ids
-from viz.page.sparing import SPARING_SECONDS
+from viz.page.sparing import SELDOM, SPARING_SECONDS
 
 HELLO = token_ids("hello brave new world, and then some more of it")
 
@@ -40,13 +40,15 @@ def strict():
 def test_a_browser_beside_a_busy_engine_is_told_seldom_and_all_in_the_end(slow, monkeypatch):
     monkeypatch.setattr("viz.page.sparing.IN_USE", 0)
     with served(slow) as url:
-        frames = Visitor(url).run(rows_of(["first"], 40), "scripted")
+        frames = Visitor(url).run(rows_of(["first"], 120), "scripted")
     counts = [len(frame.tokens[0]) for frame in frames if frame.drawn]
     seconds = frames[-1].record.steps[-1].finished
     assert counts[0] == 0
     assert 1 <= counts[1] < 10
     assert len(counts) <= 4 + seconds / SPARING_SECONDS
-    assert counts[-1] == 40
+    assert counts[-1] == 120
+    assert SELDOM in {frame.says for frame in frames}
+    assert SELDOM not in {frames[0].says, frames[-1].says}
 
 
 def test_the_picture_grows_and_ends_as_the_saved_run_says(slow):

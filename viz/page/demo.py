@@ -117,9 +117,9 @@ class Demo(gr.Blocks):
         values: Gradio would quote it in a toast."""
         if (told := options.get("event_data")) is not None:
             traverse(told._data, _refuse_file, is_file_obj_with_meta)
-        told = await super().process_api(*event, **options | {"root_path": None})
-        self._look_for_events(seldom=told["is_generating"])
-        return told
+        answer = await super().process_api(*event, **options | {"root_path": None})
+        self._look_for_events(seldom=answer["is_generating"])
+        return answer
 
     def _look_for_events(self, *, seldom: bool = False) -> None:
         """From now on, or seldom as long as updates come: a visitor who left ends their stream

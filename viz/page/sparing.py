@@ -13,6 +13,9 @@ IN_USE = 0.6
 engine that has just lost some to a picture."""
 SPARING_SECONDS = 2.5
 """From one frame to the next then; else they come as the engine's thread is looked at."""
+FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host")
+"""Headers of a request that somebody passed on."""
+SELDOM = f"The picture comes every {SPARING_SECONDS:g} s: this browser shares the engine's cores."
 
 
 class Sparing:
@@ -25,17 +28,22 @@ class Sparing:
         self._is_here = _is_loopback(address)
         self._cores = _cores()  # asked once: a call of the system costs as much as a tile
         self._told: tuple[float, float] | None = None
+        self.holds_back = False
+        """Whether it has ever said no."""
 
     @classmethod
     def of(cls, request: gr.Request) -> Sparing:
-        """For the visitor who asks."""
-        return cls(getattr(request.client, "host", None))
+        """For the visitor who asks. Whoever comes through a proxy on this machine, or through
+        Gradio's tunnel, is elsewhere."""
+        is_forwarded = any(name in request.headers for name in FORWARDED)
+        return cls(None if is_forwarded else getattr(request.client, "host", None))
 
     def is_due(self) -> bool:
         """Whether to tell of the run now; the first time it is. What comes next is counted from
         when it was."""
         now = _clocks()
         if self._told and self._is_here and self._is_too_soon(*now):
+            self.holds_back = True
             return False
         self._told = now
         return True

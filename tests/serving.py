@@ -21,6 +21,7 @@ from engine.run import Run
 from engine.shelf import ModelShelf
 from tests.shown import shown_tokens
 from tests.tiny import scripted_lm, token_ids
+from viz.page.demo import Demo
 from viz.stage.packed import unpacked
 
 DEFAULTS = {
@@ -57,11 +58,18 @@ def shelf_of(*models: LanguageModel) -> ModelShelf:
 @contextmanager
 def served_shelf(shelf: ModelShelf, **options: Any) -> Iterator[str]:
     """A page with these of `build_demo`'s options."""
+    with launched(shelf, **options) as demo:
+        yield demo.local_url.rstrip("/")
+
+
+@contextmanager
+def launched(shelf: ModelShelf, **options: Any) -> Iterator[Demo]:
+    """The same, as what serves it."""
     with patch("gradio.blocks.App.create_app"):  # slow, and launching makes the one that serves
         demo = build_demo(shelf, **options)
-    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True)
+    demo.launch(prevent_thread_lock=True, quiet=True)
     try:
-        yield url.rstrip("/")
+        yield demo
     finally:
         demo.close()
 

@@ -1,22 +1,16 @@
 """How often the server looks whether an event has come."""
 
-from unittest.mock import patch
-
 import pytest
 
-from app import build_demo
-from tests.serving import Visitor, rows_of, shelf_of, wait_for
+from tests.serving import Visitor, launched, rows_of, shelf_of, wait_for
 from tests.tiny import scripted_lm, token_ids
 from viz.page.demo import SECONDS_BETWEEN_LOOKS, SECONDS_BETWEEN_LOOKS_OF_A_RUN
 
 
 @pytest.fixture(scope="module")
 def demo():
-    with patch("gradio.blocks.App.create_app"):  # slow, and launching makes the one that serves
-        demo = build_demo(shelf_of(scripted_lm([token_ids("hello ")], seconds=0.05)))
-    demo.launch(prevent_thread_lock=True, quiet=True)
-    yield demo
-    demo.close()
+    with launched(shelf_of(scripted_lm([token_ids("hello ")], seconds=0.05))) as demo:
+        yield demo
 
 
 def is_often(demo):

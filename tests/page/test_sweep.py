@@ -1,7 +1,9 @@
 """The "Batch size" tab over HTTP, and the named endpoint `/sweep`."""
 
+import itertools
 import json
 import logging
+import time
 
 import pytest
 from gradio_client import Client
@@ -14,6 +16,7 @@ from engine.turns import turns_on
 from tests.page.test_zero_gpu import MODEL, Space
 from tests.serving import Visitor, rows_of, served, wait_for
 from tests.tiny import scripted_lm, token_ids
+from viz.page.sparing import SPARING_SECONDS
 
 ORDER = {"batch_sizes": [1, 2], "prompt": "hello", "max_new_tokens": 4, "runs": 2, "model": None}
 HELLO = token_ids("hello brave new world")
@@ -54,6 +57,20 @@ def test_the_charts_fill_in_and_the_last_value_is_a_saved_sweep(lm):
     sweep = sweepfile.loads(last["shown"]["record"])
     assert [size.batch_size for size in sweep.sizes] == [1, 2]
     assert len(sweep.size(2).engine.samples) == 2
+
+
+def test_a_browser_beside_a_busy_engine_seldom_hears_what_is_under_way(lm, monkeypatch):
+    monkeypatch.setattr("viz.page.sparing.IN_USE", 0)
+    with served(lm) as url:
+        visitor = Visitor(url)
+        measure(visitor, runs=4, max_new_tokens=12)
+        began = time.monotonic()
+        shown = [value["shown"] for value in visitor.values() if value["shown"]]
+        seconds = time.monotonic() - began
+    assert shown[-1]["heading"] == "Done: 2 batch sizes"
+    figures = [{**state, "heading": ""} for state in shown]
+    no_news = sum(before == after for before, after in itertools.pairwise(figures))
+    assert no_news <= 2 + seconds / SPARING_SECONDS
 
 
 @pytest.mark.parametrize(

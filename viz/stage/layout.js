@@ -50,13 +50,13 @@ function readLog(log, slots, before) {
 // run when it had not grown as far.
 function readRun(value, before) {
   const running = value.status === "running";
-  const logs = [];
+  const answers = []; // of each request
   const batches = value.batches.map((batch, index) => {
     const known = before?.batches[index].read;
     const kv = readParts(value.kv[index], " ", numbers, known?.kv); // "1/2/3 4/5/6 "
     const times = readParts(value.times[index], " ", numbers, known?.times);
     const log = readLog(value.logs[index], batch.requests, known?.log);
-    batch.requests.forEach((request, slot) => (logs[request] = log.rows[slot]));
+    batch.requests.forEach((request, slot) => (answers[request] = log.rows[slot]));
     const forwards = times.parts.map(([started, ms], k) => ({ started, ms, kv: kv.parts[k] }));
     const ended = !running || batch.requests.every((request) => value.ends[request]);
     const budget = Math.max(...batch.requests.map((request) => value.budgets[request]));
@@ -67,7 +67,7 @@ function readRun(value, before) {
   });
   return {
     value,
-    logs,
+    answers,
     batches,
     slots: Math.max(...batches.map((batch) => batch.requests.length)),
     steps: batches.reduce((sum, batch) => sum + batch.forwards.length, 0),
@@ -110,7 +110,7 @@ function viewAt(run, step) {
 }
 
 function rowAt(run, request, done, last) {
-  const { tokens, text: whole } = run.logs[request];
+  const { tokens, text: whole } = run.answers[request];
   const all = done >= tokens.length;
   const kept = all ? tokens : tokens.slice(0, done);
   const end = run.value.ends[request];

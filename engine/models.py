@@ -353,7 +353,7 @@ def load_model(
             config = read_config(files.folder)
             check_family(config, name)
             check_heads(config, name)
-        model, tokenizer = read_files(files.folder, files.gguf_file, weights, spread)
+        model, tokenizer = read_files(files.folder, files.gguf_file, weights, spread=spread)
         model = model if spread else model.to(target)
         loaded = LanguageModel(model.eval(), tokenizer, name, files.revision)
         check_spread(loaded)

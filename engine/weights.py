@@ -34,10 +34,14 @@ def read_config(folder: Path) -> PretrainedConfig:
 
 
 def read_files(
-    folder: Path, gguf_file: str | None, dtype: torch.dtype, spread: Mapping[str, Any]
+    folder: Path,
+    gguf_file: str | None,
+    dtype: torch.dtype,
+    *,
+    spread: Mapping[str, Any] | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Read a model folder, or a GGUF file in it (de-quantised while loading); `spread` says over
-    which devices, as `from_pretrained` takes it."""
+    which devices, as `from_pretrained` takes it, None for the CPU alone."""
     transformers.utils.logging.disable_progress_bar()
     source = {"gguf_file": gguf_file} if gguf_file else {}
     # Left to itself, transformers keeps GGUF blocks packed where it can, with kernels from the hub.
@@ -45,6 +49,6 @@ def read_files(
     weights = unpacked if gguf_file else {"use_safetensors": True}
     tokenizer = AutoTokenizer.from_pretrained(folder, **DATA_ONLY, **source)
     model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, **DATA_ONLY, **source, **weights, **spread
+        folder, dtype=dtype, **DATA_ONLY, **source, **weights, **(spread or {})
     )
     return model, tokenizer

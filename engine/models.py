@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from engine.batchable import has_window, reason_against
+from engine.compiled import compiled
 from engine.errors import ModelError, first_line
 from engine.graphs import Graphs
 from engine.interrupt import decoder_layers
@@ -288,10 +289,7 @@ class LanguageModel:
 
     @cached_property
     def _compiled_forward(self) -> Callable[..., Any]:
-        """For any number of rows and places. Frozen, weights are constants to the compiler: those
-        that are multiplied with the same states are fused into one product (on a CPU)."""
-        options = {"freezing": True} if self.device.type == "cpu" else None
-        return torch.compile(self.model, dynamic=True, options=options)
+        return compiled(self.model, freeze=self.device.type == "cpu")
 
     @property
     def _text_config(self) -> PretrainedConfig:
@@ -362,7 +360,7 @@ def load_model(
             check_rows(loaded)
             loaded.try_graphs()
         if compile:
-            on_progress(f"Compiling {name}: it takes a minute or two", None)
+            on_progress(f"Compiling {name}: it takes some minutes", None)
             loaded = with_compiled_steps(loaded)
     return loaded
 

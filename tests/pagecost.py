@@ -385,12 +385,11 @@ def bytes_of_updates() -> Iterator[Line]:
     """What an update weighs early and late, of an engine so slow that each has as many steps."""
     with closing(Server("slow")) as server:
         visitor = Visitor(server.url)
-        frames = visitor.run(
+        frames, wire = visitor.run_on_wire(
             rows_of([PROMPT] * ROWS, 2000), server.model, batch_size=ROWS, ignore_eos=True
         )
-    shown = [frame for frame in frames[:-1] if frame.drawn]
-    at = [len(frame.tokens[0]) for frame in shown]
-    sizes = [(step, frame.size) for step, frame in zip(at, shown, strict=True) if step >= 10]
+    at = [state["times"][0].count(" ") for state in wire.states]
+    sizes = [pair for pair in zip(at, wire.sizes, strict=True) if pair[0] >= 10][1:]
     early = statistics.median(size for step, size in sizes if step <= 500)
     late = statistics.median(size for step, size in sizes if step >= 1500)
     yield Line("steps of an update, mean", at[-1] / len(at), "")
@@ -408,11 +407,11 @@ def server_time() -> Iterator[Line]:
         visitor = Visitor(server.url)
         for _ in range(6):
             server.steps()
-            frames = visitor.run(
+            frames, wire = visitor.run_on_wire(
                 rows_of([PROMPT] * ROWS, COLUMNS), server.model, batch_size=ROWS, ignore_eos=True
             )
             (_, began, its_own), *_, (_, ended, its_own_then), (_, now, _) = server.steps()
-            updates = sum(frame.drawn for frame in frames) - 1
+            updates = sum(frame.drawn for frame in frames) - 1 + len(wire.states)
             each.append(1000 * (ended - began - (its_own_then - its_own)) / updates)
             after.append(1000 * (now - ended))
             print(f"  {updates} updates, {each[-1]:.2f} ms each", file=sys.stderr)

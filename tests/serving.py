@@ -7,11 +7,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
 import httpx
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from app import build_demo
 from engine import models, runfile
@@ -19,10 +21,11 @@ from engine.models import LanguageModel
 from engine.requests import Limits
 from engine.run import Run
 from engine.shelf import ModelShelf
-from tests.shown import shown_tokens
+from tests.shown import applied, shown_tokens
 from tests.tiny import scripted_lm, token_ids
 from viz.page.demo import Demo
 from viz.stage.packed import unpacked
+from viz.stage.state import StageState
 
 DEFAULTS = {
     "batch_size": 4,
@@ -176,6 +179,19 @@ class Visitor:
         self.join(prompts, model, **settings)
         return list(self.frames())
 
+    def run_on_wire(
+        self, prompts: list[dict[str, Any]], model: str, **settings: Any
+    ) -> tuple[list[Frame], Listener]:
+        """The same, as a browser does: what comes with Gradio, and what comes over the wire."""
+        self.join(prompts, model, **settings)
+        frames, listener = [], None
+        for frame in self.frames():
+            frames.append(frame)
+            if frame.drawn and listener is None:
+                listener = Listener(self.url, frame.stage["wire"])
+        listener.join(20)
+        return frames, listener
+
     def _body(self, name: str, data: Sequence[Any]) -> dict[str, Any]:
         return {"data": data, "fn_index": self.ids[name], "session_hash": self.session}
 
@@ -186,6 +202,25 @@ def _lines(response: httpx.Response) -> Iterator[str]:
     for text in response.iter_text():
         *whole, rest = (rest + text).split("\n")
         yield from whole
+
+
+class Listener(threading.Thread):
+    """Takes what comes over a run's wire, until the run is over."""
+
+    def __init__(self, url: str, name: str) -> None:
+        super().__init__(daemon=True)
+        self._address = f"{url.replace('http', 'ws', 1)}/wire/{name}"
+        self.states: list[StageState] = []
+        self.sizes: list[int] = []
+        """Of each message, in bytes before it is compressed."""
+        self.start()
+
+    def run(self) -> None:
+        with suppress(ConnectionClosed), connect(self._address) as socket:
+            for message in socket:
+                self.sizes.append(len(message.encode()))
+                before = self.states[-1] if self.states else None
+                self.states.append(applied(before, json.loads(message)))
 
 
 class Frame:

@@ -1,8 +1,9 @@
-"""What a stage's value shows, read back."""
+"""What a browser makes of what it is told."""
 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 from viz.stage.state import StageState
 
@@ -17,3 +18,20 @@ def shown_tokens(stage: StageState) -> list[list[tuple[int, str]]]:
                 token, _, text = line.partition(" ")
                 shown[request].append((int(token), text))
     return shown
+
+
+def applied(before: Any, patch: Any) -> Any:
+    """The value after a change: see `patched` in wire.js."""
+    if isinstance(patch, list):
+        return patch[0]
+    if isinstance(patch, str):
+        return before + patch
+    after = list(before) if isinstance(before, list) else dict(before)
+    for name, part in patch.items():
+        place = int(name) if isinstance(after, list) else name
+        if part == 0:
+            del after[place]
+        else:
+            old = after[place] if isinstance(after, list) else after.get(place)
+            after[place] = applied(old, part)
+    return after

@@ -15,6 +15,7 @@ from engine.prometheus import Metrics
 from engine.requests import Limits
 from tests.clients import Served
 from tests.serving import served_shelf, shelf_of, wait_for
+from tests.shown import applied
 from viz.watch.feed import Watch
 
 
@@ -64,23 +65,6 @@ class Heard:
         for line in lines:
             self.lines.append(line)
             yield line
-
-
-def applied(before, patch):
-    """What a browser makes of a change: see `patched` in feed.js."""
-    if isinstance(patch, list):
-        return patch[0]
-    if isinstance(patch, str):
-        return before + patch
-    after = list(before) if isinstance(before, list) else dict(before)
-    for name, part in patch.items():
-        place = int(name) if isinstance(after, list) else name
-        if part == 0:
-            del after[place]
-        else:
-            old = after[place] if isinstance(after, list) else after.get(place)
-            after[place] = applied(old, part)
-    return after
 
 
 def samples(text):

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from engine import StaticBatchEngine, make_requests
 from engine.served import Served, Traffic
-from tests.shown import shown_tokens
+from tests.shown import applied, shown_tokens
 from tests.tiny import EOS, scripted_lm, token_ids
-from tests.watched import applied
+from viz.patch import difference
 from viz.stage.state import StageWriter
 from viz.watch.feed import Sampler
-from viz.watch.patch import difference
 from viz.watch.state import BatchWriter, batch_line, marks, whole_state
 
 SECRET = "the launch code"

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from viz.assets import allow_assets
 from viz.page.guard import Guard
 from viz.page.page import CSS_PATHS
 from viz.page.transfer import Gzip
+from viz.page.wire import Wires
 from viz.theme import FONT, css_variables
 
 log = logging.getLogger("batchscope.page")
@@ -80,6 +82,7 @@ class Demo(gr.Blocks):
         self._beside = beside
         self._css_paths = css_paths
         self._run_is_over: asyncio.TimerHandle | None = None
+        self.wires = Wires(on_told=partial(self._look_for_events, seldom=True))
 
     def is_heard(self, session: str) -> bool:
         """Whether somebody takes what is streamed to this session."""
@@ -164,7 +167,7 @@ class Demo(gr.Blocks):
             "state_session_capacity": self._runs,
             "app_kwargs": theirs
             | {
-                "routes": [*self._beside, *theirs.get("routes", ())],
+                "routes": [self.wires.route, *self._beside, *theirs.get("routes", ())],
                 "middleware": [Middleware(Guard), Middleware(Gzip), *theirs.get("middleware", ())],
                 "exception_handlers": {RequestValidationError: _malformed}
                 | theirs.get("exception_handlers", {}),

@@ -2,7 +2,7 @@
 // The browser may share its cores with the engine, whose time it must not take.
 
 const LONGEST_REST = 500; // milliseconds
-const REST = 20; // so many times as long as a picture took here goes by: other threads take as much again
+const REST = 3; // so many times as long as a picture took here goes by: other threads take as much again
 const PATIENCE = 150; // milliseconds without a newer state, after which the last one is drawn
 let took = [0, 0]; // milliseconds of the last two pictures, up to their paint
 let lastDrawn = 0;

@@ -7,6 +7,7 @@ let tiles = [];
 let cards = [];
 let tableOf = null;
 let tableAt = 0;
+let newest = null; // state of a run that has come, which may not be drawn yet
 const parsed = {}; // what was last read of the texts in which parts travel
 
 function makeTile({ label, short, text, formula, rows, columns }, index) {
@@ -214,6 +215,24 @@ function unpacked(value) {
   return Object.assign({}, value, ...fixed.packed.filter((name) => name in value).map(read));
 }
 
+const lengthOf = ({ times }) => times.join("").length;
+
+// Whether a newer state of the same run is here: those of Gradio and those of the wire overtake each other.
+function isLate(value) {
+  if (newest?.key !== value.key) return false;
+  return newest.status !== "running" || (value.status === "running" && lengthOf(value) < lengthOf(newest));
+}
+
+// The first tokens and the end are waited for.
+function receive(value) {
+  if (isLate(value)) return;
+  newest = value;
+  const running = value.status === "running";
+  if (!running) hangUp();
+  else if (value.wire) follow(value.wire, receive);
+  draws(() => present(newest), { now: view.step === 0 || !running });
+}
+
 find("legend").replaceChildren(
   ...Object.entries(fixed.legend).map(([state, words]) => {
     const item = make("li");
@@ -235,9 +254,7 @@ if (fixed.watching) {
   find("lost").hidden = !wasCutOff();
   keep(RUNNING, "no");
 }
-// The first tokens and the end are waited for.
-const isAwaited = () => view.step === 0 || props.value.status !== "running";
-watch("value", () => draws(() => present(unpacked(props.value)), { now: isAwaited() }));
+watch("value", () => receive(unpacked(props.value)));
 new ResizeObserver(() => view && drawPicture()).observe(find("picture"));
 new MutationObserver(() => view && drawPicture()).observe(document.body, {
   attributes: true,

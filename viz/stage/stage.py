@@ -16,7 +16,10 @@ from viz.stage.state import LEGEND, ROW_WORDS
 
 FOLDER = Path(__file__).parent
 CSS = [FOLDER / "stage.css", FOLDER / "talk.css"]
-SCRIPTS = ("layout", "picture", "grow", "pace", "about", "replay", "../filing", "files", "talk")
+SCRIPTS = (
+    *("layout", "picture", "grow", "pace", "about", "replay"),
+    *("../wire", "../filing", "files", "talk"),
+)
 
 
 class Stage(DataComponent):

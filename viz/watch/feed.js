@@ -8,18 +8,6 @@ let model = props.models[0];
 const address = (path) => new URL(path, document.baseURI).href;
 const query = () => `model=${encodeURIComponent(model)}`;
 
-// See patch.py.
-function patched(before, patch) {
-  if (Array.isArray(patch)) return patch[0];
-  if (typeof patch === "string") return before + patch;
-  const after = Array.isArray(before) ? [...before] : { ...before };
-  for (const [name, part] of Object.entries(patch)) {
-    if (part === 0) delete after[name];
-    else after[name] = patched(before[name], part);
-  }
-  return after;
-}
-
 function hear(next) {
   told = next;
   sayLost("");

@@ -24,7 +24,7 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from engine.served import Served
-from viz.watch.patch import difference
+from viz.patch import difference
 from viz.watch.state import BatchWriter, Collecting, batch_line, minutes, queue, whole_state
 
 log = logging.getLogger("batchscope.watch")

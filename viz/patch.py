@@ -1,5 +1,5 @@
 """The difference of two values as JSON, for a browser that has the first and wants the second: see
-`patched` in feed.js.
+`patched` in wire.js.
 
 [value]        takes its place
 "text"         is appended to a text

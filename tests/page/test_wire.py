@@ -1,0 +1,109 @@
+"""The states of a run under way go past Gradio, to whoever picks up its wire."""
+
+import json
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from tests.serving import Listener, Visitor, rows_of, served
+from tests.shown import applied, shown_tokens
+from tests.tiny import scripted_lm, token_ids
+
+STEPS = 60
+
+
+@pytest.fixture(scope="module")
+def url():
+    with served(scripted_lm([token_ids("slot by slot ")], seconds=0.03)) as url:
+        yield url
+
+
+@pytest.fixture
+def visitor(url):
+    visitor = Visitor(url)
+    visitor.join(rows_of(["Hi", "Why wait?"], STEPS), "scripted", batch_size=2)
+    return visitor
+
+
+def address(url, name):
+    return f"{url.replace('http', 'ws', 1)}/wire/{name}"
+
+
+def first_drawn(frames):
+    return next(frame for frame in frames if frame.drawn)
+
+
+def has_tokens(state):
+    return bool(shown_tokens(state)[0])
+
+
+def test_with_gradio_come_the_plan_and_the_end_and_over_the_wire_what_is_between(visitor, url):
+    frames = visitor.frames()
+    plan = first_drawn(frames)
+    assert not plan.tokens[0]
+    listener = Listener(url, plan.stage["wire"])
+    rest = list(frames)
+    listener.join(20)
+    between = [frame for frame in rest if frame.stage["status"] == "running"]
+    assert len(between) <= 1, "who picks up late misses one"
+    assert len(listener.states) > 10
+    lengths = [len(shown_tokens(state)[0]) for state in listener.states]
+    assert lengths == sorted(set(lengths))
+    last, *_ = shown_tokens(listener.states[-1])
+    assert last == rest[-1].tokens[0][: len(last)]
+    assert rest[-1].record.status == "done"
+    assert len(rest[-1].tokens[0]) == STEPS
+
+
+def test_a_state_over_the_wire_is_what_comes_with_gradio(visitor, url):
+    frames = visitor.frames()
+    plan = first_drawn(frames).stage
+    with connect(address(url, plan["wire"])) as socket:
+        state = applied(None, json.loads(socket.recv(20)))
+    later = first_drawn(frames).stage
+    assert state.keys() | {"wire"} == later.keys() == plan.keys()
+    assert {name: state[name] for name in ("key", "prompts", "batches", "budgets")} == {
+        name: later[name] for name in ("key", "prompts", "batches", "budgets")
+    }
+
+
+def test_where_nobody_picks_it_up_all_comes_with_gradio(visitor):
+    drawn = [frame for frame in visitor.frames() if frame.drawn]
+    assert len(drawn) > 10
+
+
+def test_when_the_wire_breaks_the_rest_comes_with_gradio(visitor, url):
+    frames = visitor.frames()
+    with connect(address(url, first_drawn(frames).stage["wire"])) as socket:
+        socket.recv(20)
+    rest = [frame for frame in frames if has_tokens(frame.stage)]
+    assert len(rest) > 5
+    assert rest[-1].record.status == "done"
+
+
+def test_a_word_from_the_browser_ends_it(visitor, url):
+    frames = visitor.frames()
+    with connect(address(url, first_drawn(frames).stage["wire"])) as socket:
+        socket.send("more")
+        assert all(json.loads(message) for message in socket), "it is closed"
+    assert list(frames)[-1].record.status == "done"
+
+
+def test_a_wire_is_picked_up_once_and_gone_with_its_run(visitor, url):
+    frames = visitor.frames()
+    there = address(url, first_drawn(frames).stage["wire"])
+    with connect(there) as socket:
+        socket.recv(20)
+        with pytest.raises(InvalidStatus, match="403"):
+            connect(there)
+        for _ in frames:
+            pass
+        assert all(json.loads(message) for message in socket), "it is closed"
+    with pytest.raises(InvalidStatus, match="403"):
+        connect(there)
+
+
+def test_no_other_wire_is_there(url):
+    with pytest.raises(InvalidStatus, match="403"):
+        connect(address(url, "guessed"))

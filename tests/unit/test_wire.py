@@ -1,0 +1,123 @@
+"""A browser that is slow is told the newest state, and nobody waits for it."""
+
+import asyncio
+import json
+
+from tests.shown import applied
+from viz.page.wire import Wire
+
+
+class Socket:
+    """A browser that takes a message when it is let."""
+
+    def __init__(self):
+        self.messages = []
+        self.took = asyncio.Event()
+        self.may_take = asyncio.Semaphore(0)
+        self.left = asyncio.Event()
+        self.is_closed = False
+
+    async def accept(self):
+        pass
+
+    async def receive(self):
+        await self.left.wait()
+        return {"type": "websocket.disconnect"}
+
+    async def send_text(self, text):
+        await self.may_take.acquire()
+        self.messages.append(json.loads(text))
+        self.took.set()
+
+    async def close(self):
+        self.is_closed = True
+        self.left.set()
+
+
+async def picked_up(wire, socket):
+    serving = asyncio.create_task(wire.serve(socket))
+    while not wire.is_heard:
+        await asyncio.sleep(0)
+    return serving
+
+
+async def settled():
+    """All that can go on without a message being taken has gone on."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_states_between_are_skipped():
+    async def told():
+        wire, socket = Wire(lambda: None), Socket()
+        await picked_up(wire, socket)
+        for step in range(5):
+            assert wire.send({"log": "ab" * step, "same": [1]})
+            await settled()
+        for _ in range(2):
+            socket.may_take.release()
+            await settled()
+        return socket.messages
+
+    first, second = asyncio.run(told())
+    state = applied(None, first)
+    assert state == {"log": "", "same": [1]}
+    assert second == {"log": "ab" * 4}
+
+
+def test_nothing_is_told_twice():
+    async def told():
+        wire, socket = Wire(lambda: None), Socket()
+        await picked_up(wire, socket)
+        socket.may_take = asyncio.Semaphore(9)
+        for state in ({"log": "a"}, {"log": "a"}, {"log": "ab"}):
+            wire.send(state)
+            await settled()
+        return socket.messages
+
+    assert asyncio.run(told()) == [[{"log": "a"}], {"log": "b"}]
+
+
+def test_it_is_closed_with_its_run_and_unheard_when_its_browser_leaves():
+    async def ends():
+        wire, socket = Wire(lambda: None), Socket()
+        assert not wire.send({"log": "a"})
+        serving = await picked_up(wire, socket)
+        wire.close()
+        await serving
+        assert socket.is_closed
+        wire, socket = Wire(lambda: None), Socket()
+        serving = await picked_up(wire, socket)
+        socket.left.set()
+        await serving
+        assert not wire.is_heard
+        assert not wire.send({"log": "a"})
+
+    asyncio.run(ends())
+
+
+def test_a_browser_that_leaves_in_the_middle_of_a_message_ends_it():
+    async def ends():
+        wire, socket = Wire(lambda: None), Socket()
+        serving = await picked_up(wire, socket)
+        wire.send({"log": "a"})
+        await settled()
+        socket.left.set()
+        await asyncio.wait_for(serving, 5)
+        return socket.messages
+
+    assert asyncio.run(ends()) == []
+
+
+def test_each_message_is_said_to_whoever_wants_to_know():
+    async def counted():
+        told = []
+        wire, socket = Wire(lambda: told.append(1)), Socket()
+        socket.may_take = asyncio.Semaphore(9)
+        await picked_up(wire, socket)
+        for step in range(3):
+            wire.send({"step": step})
+            await settled()
+        return len(told)
+
+    assert asyncio.run(counted()) == 3

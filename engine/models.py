@@ -30,6 +30,7 @@ from engine.graphs import Graphs
 from engine.interrupt import decoder_layers
 from engine.live import ON_ZERO_GPU
 from engine.presets import DEFAULT_MODEL
+from engine.products import Products
 from engine.run import ModelInfo
 from engine.selfcheck import check_rows, try_step
 from engine.sources import find_files
@@ -205,6 +206,10 @@ class LanguageModel:
     def tapes(self) -> Tapes:
         return Tapes(self)
 
+    @cached_property
+    def products(self) -> Products:
+        return Products(self)
+
     @property
     def rounds_columns(self) -> bool:
         """Whether a decode step attends to a round number of places, so that it serves many."""
@@ -220,6 +225,7 @@ class LanguageModel:
     def decode_path(self) -> str:
         """How decode steps are run, in words."""
         path = "compiled" if self.compiled else "eager"
+        path += ", packed weights" if self.products else ""
         if self.graphs.reason is None:
             return f"{path}, CUDA graphs"
         return f"{path}, replayed" if self.tapes.reason is None else path
@@ -278,14 +284,15 @@ class LanguageModel:
         *,
         keep: int | Tensor,
     ) -> Tensor:
-        return forward(
-            input_ids=input_ids,
-            attention_mask=mask,
-            position_ids=position_ids,
-            use_cache=True,
-            **{self._cache_argument: cache},
-            **({"logits_to_keep": keep} if self.keeps_logits else {}),
-        ).logits
+        with self.products.in_use():
+            return forward(
+                input_ids=input_ids,
+                attention_mask=mask,
+                position_ids=position_ids,
+                use_cache=True,
+                **{self._cache_argument: cache},
+                **({"logits_to_keep": keep} if self.keeps_logits else {}),
+            ).logits
 
     @cached_property
     def _compiled_forward(self) -> Callable[..., Any]:
@@ -358,6 +365,8 @@ def load_model(
         loaded.check_batchable()
         if not ON_ZERO_GPU:  # where a load has no device to run on
             check_rows(loaded)
+            if not compile:
+                loaded.products.lay_out()
             loaded.try_graphs()
         if compile:
             on_progress(f"Compiling {name}: it takes some minutes", None)

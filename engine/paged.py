@@ -138,7 +138,8 @@ class PagedRequests:
                 raise RuntimeError("the scheduler has nothing to run")
             fed = [int(each.state.request_id) for each in self._in_forward]
             held = dict(zip(fed, map(self._held, self._in_forward), strict=True))
-            self._processor._generation_step(self._lm.model)
+            with self._lm.products.in_use():
+                self._processor._generation_step(self._lm.model)
             self._check_numbers()
             self._processor.update_batch()
         self.forwards += 1

@@ -242,8 +242,10 @@ class Watch(TorchDispatchMode):
 
 
 def place_of(tensor: Tensor) -> int:
-    """Where its numbers lie, also those of its views."""
+    """Where its numbers lie, also those of its views; one in a layout of oneDNN has none."""
     with torch._C.DisableTorchFunction():
+        if tensor.is_mkldnn:
+            return id(tensor)
         return tensor.untyped_storage().data_ptr()
 
 

@@ -11,7 +11,7 @@ import gradio as gr
 IN_USE = 0.6
 """Of the cores' time, from which on whoever draws takes it from the engine; less than that of an
 engine that has just lost some to a picture."""
-SPARING_SECONDS = 1.0
+SPARING_SECONDS = 2.5
 """From one frame to the next then; else they come as the engine's thread is looked at."""
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host")
 """Headers of a request that somebody passed on."""

@@ -10,10 +10,15 @@ let timer = 0;
 let frame = 0;
 
 // Calls `draw` with the next frame, `now` or if there was rest enough; else it is left to the newer
-// state that will come, which is then new, or done when none has come.
-function draws(draw, { now }) {
+// state that will come, which is then new, or done when none has come. `wait` is for a state that
+// will soon be old.
+function draws(draw, { now, wait = 0 }) {
   if (frame) return;
   clearTimeout(timer);
+  if (wait) {
+    timer = setTimeout(inFrame, wait, draw);
+    return;
+  }
   const cost = Math.min(...took); // one slow picture, such as a run's first, is no habit
   const rest = lastDrawn + Math.min(LONGEST_REST, REST * cost) - performance.now();
   if (now || rest <= 0) inFrame(draw);

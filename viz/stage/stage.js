@@ -2,6 +2,7 @@
 // (see state.py for its shape).
 
 const RUNNING = "batchscope-running";
+const PLAN_MS = 80; // that a plan waits for the first tokens
 const TABLE_MS = 1000; // from one table for screen readers to the next
 let tiles = [];
 let cards = [];
@@ -223,14 +224,17 @@ function isLate(value) {
   return newest.status !== "running" || (value.status === "running" && lengthOf(value) < lengthOf(newest));
 }
 
-// The first tokens and the end are waited for.
+// The first tokens and the end are waited for. A plan is drawn if these don't follow at once: a new
+// picture takes so long that the first steps would be shown late.
 function receive(value) {
   if (isLate(value)) return;
   newest = value;
   const running = value.status === "running";
   if (!running) hangUp();
   else if (value.wire) follow(value.wire, receive);
-  draws(() => present(newest), { now: view.step === 0 || !running });
+  const hasTokens = lengthOf(value) > 0;
+  const isFirst = run.value.key !== value.key || view.step === 0;
+  draws(() => present(newest), { now: !running || (isFirst && hasTokens), wait: running && !hasTokens ? PLAN_MS : 0 });
 }
 
 find("legend").replaceChildren(

@@ -138,7 +138,7 @@ class Page:
     def _run(
         self, request: gr.Request, wire: Wire, prompts: object, model: str, *settings: Any
     ) -> Iterator[list[Any]]:
-        key = f"run-{next(run_numbers)}"
+        key = f"run-{wire.name}"
         writer: StageWriter | None = None
         sparing = Sparing.of(request)
         says_why = False
@@ -164,7 +164,8 @@ class Page:
                     elif sparing.holds_back and not says_why:
                         text, says_why = SELDOM, True
                     state = writer.write(frame)
-                    if busy is text is None and wire.send(state):
+                    only_picture = text is None and busy is None
+                    if only_picture and wire.send(state):
                         continue
                     stage = packed(state) | {"wire": wire.name}
                     yield run_outputs(stage=stage, text=text, busy=busy)

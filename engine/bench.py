@@ -263,7 +263,8 @@ class Bench:
 
 
 def eager(lm: LanguageModel) -> LanguageModel:
-    """The same model, whose decode steps are run as they are: not compiled, not captured."""
+    """The same model, whose decode steps are run as they are: not compiled, not captured,
+    with the weights as the model holds them."""
     return replace(lm, compiled=False, captures=False)
 
 

@@ -63,7 +63,7 @@ def add_bench(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         default=[],
         choices=["generate", "eager"],
         help="in turn with the engine, on the same batch: transformers' model.generate, and the "
-        "engine with neither CUDA graphs nor compiled steps",
+        "engine without graphs, replays, laid-out weights and compiled steps",
     )
     how.add_argument(
         "--skip-naive-baseline",

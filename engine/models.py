@@ -225,7 +225,7 @@ class LanguageModel:
     def decode_path(self) -> str:
         """How decode steps are run, in words."""
         path = "compiled" if self.compiled else "eager"
-        path += ", packed weights" if self.products else ""
+        path += ", laid-out weights" if self.products else ""
         if self.graphs.reason is None:
             return f"{path}, CUDA graphs"
         return f"{path}, replayed" if self.tapes.reason is None else path
@@ -296,7 +296,7 @@ class LanguageModel:
 
     @cached_property
     def _compiled_forward(self) -> Callable[..., Any]:
-        return compiled(self.model, freeze=self.device.type == "cpu")
+        return compiled(self.model, self.device)
 
     @property
     def _text_config(self) -> PretrainedConfig:
@@ -364,9 +364,9 @@ def load_model(
         check_spread(loaded)
         loaded.check_batchable()
         if not ON_ZERO_GPU:  # where a load has no device to run on
-            check_rows(loaded)
             if not compile:
                 loaded.products.lay_out()
+            check_rows(loaded)
             loaded.try_graphs()
         if compile:
             on_progress(f"Compiling {name}: it takes some minutes", None)

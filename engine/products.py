@@ -9,7 +9,6 @@ four, 53 instead of 95 with sixteen. From some hundred rows on there is no diffe
 from __future__ import annotations
 
 import logging
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from engine.errors import first_line
 from engine.free import free_bytes
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ MOST_ROWS = 64
 """In a product for which the laid-out weights are taken."""
 LAID_OUT_FOR = 8
 """Rows that oneDNN lays a weight out for; it serves any number of them."""
-TRIED = ("x86_64", "AMD64")
-"""Processors on which it is faster."""
 SHARE_OF_FREE = 0.5
 """Of the memory that is free, at most, for the copies."""
 
@@ -52,7 +50,10 @@ class Products:
         if reason := self._reason_against():
             log.info("%s multiplies with its weights as they are: %s", self._lm.name, reason)
             return
-        self._products = [(linear, product_of(linear)) for linear in self._linears()]
+        try:
+            self._products = [(linear, product_of(linear)) for linear in self._linears()]
+        except (AttributeError, RuntimeError) as error:  # the operations are torch's own affair
+            log.info("%s: no laid-out weights: %s", self._lm.name, first_line(error))
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -72,17 +73,14 @@ class Products:
 
     def _reason_against(self) -> str | None:
         lm = self._lm
-        if lm.compiled:
-            return "the compiler lays them out"
         if lm.device.type != "cpu" or lm.split:
             return "it is not on one CPU"
         if lm.model.dtype != torch.float32:
             return "they are not float32"
-        if (
-            platform.machine() not in ("x86_64", "AMD64")
-            or not torch.backends.mkldnn.is_available()
-        ):
-            return "oneDNN is not there for this processor"
+        if not torch.backends.mkldnn.is_available():
+            return "oneDNN is not there"
+        if not torch.cpu.get_capabilities().get("avx2"):  # elsewhere it was not tried
+            return "the processor has no AVX2"
         needed = sum(linear.weight.nbytes for linear in self._linears())
         if needed > SHARE_OF_FREE * free_bytes(lm.device):
             return f"copies of {needed / 1e9:.1f} GB would take more than half of the free memory"

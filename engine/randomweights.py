@@ -69,7 +69,10 @@ def random_lm(
             )
         name = f"{Path(config).stem if config not in SHAPES else config}, random weights"
         lm = LanguageModel(model.eval(), word_tokenizer(shape), name)
-        return with_compiled_steps(lm) if compile else lm
+        if compile:
+            return with_compiled_steps(lm)
+        lm.products.lay_out()
+        return lm
 
 
 def read_shape(config: str) -> PretrainedConfig:

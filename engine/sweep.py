@@ -21,8 +21,8 @@ DEFAULT_PROMPT = "Explain KV cache in one sentence."
 """That of nanoLLMServe's benchmark."""
 
 Way = Literal["engine", "eager", "generate", "naive"]
-"""How tokens were made: by this engine; by it with neither CUDA graphs nor compiled steps; by
-`model.generate`; or without a KV cache."""
+"""How tokens were made: by this engine; by it without graphs, replays, laid-out weights
+and compiled steps; by `model.generate`; or without a KV cache."""
 
 
 class Stats(NamedTuple):

@@ -45,11 +45,11 @@ def test_with_gradio_come_the_plan_and_the_end_and_over_the_wire_what_is_between
     listener = Listener(url, plan.stage["wire"])
     rest = list(frames)
     listener.join(20)
-    between = [frame for frame in rest if frame.stage["status"] == "running"]
-    assert len(between) <= 1, "who picks up late misses one"
-    assert len(listener.states) > 10
     lengths = [len(shown_tokens(state)[0]) for state in listener.states]
+    assert len(lengths) > 10
     assert lengths == sorted(set(lengths))
+    before = [frame for frame in rest if frame.stage["status"] == "running"]
+    assert all(len(frame.tokens[0]) < lengths[0] for frame in before)
     last, *_ = shown_tokens(listener.states[-1])
     assert last == rest[-1].tokens[0][: len(last)]
     assert rest[-1].record.status == "done"
@@ -85,9 +85,11 @@ def test_when_the_wire_breaks_the_rest_comes_with_gradio(visitor, url):
 def test_a_word_from_the_browser_ends_it(visitor, url):
     frames = visitor.frames()
     with connect(address(url, first_drawn(frames).stage["wire"])) as socket:
+        socket.recv(20)
         socket.send("more")
         assert all(json.loads(message) for message in socket), "it is closed"
-    assert list(frames)[-1].record.status == "done"
+    rest = [frame for frame in frames if frame.stage["status"] == "running"]
+    assert len(rest) > 3
 
 
 def test_a_wire_is_picked_up_once_and_gone_with_its_run(visitor, url):

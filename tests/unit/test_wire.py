@@ -4,6 +4,7 @@ import asyncio
 import json
 
 from tests.shown import applied
+from tests.unit.test_guard import in_a_loop_of_its_own
 from viz.page.wire import Wire
 
 
@@ -36,8 +37,7 @@ class Socket:
 
 async def picked_up(wire, socket):
     serving = asyncio.create_task(wire.serve(socket))
-    while not wire.is_heard:
-        await asyncio.sleep(0)
+    await settled()
     return serving
 
 
@@ -59,7 +59,7 @@ def test_states_between_are_skipped():
             await settled()
         return socket.messages
 
-    first, second = asyncio.run(told())
+    first, second = in_a_loop_of_its_own(told())
     state = applied(None, first)
     assert state == {"log": "", "same": [1]}
     assert second == {"log": "ab" * 4}
@@ -75,7 +75,7 @@ def test_nothing_is_told_twice():
             await settled()
         return socket.messages
 
-    assert asyncio.run(told()) == [[{"log": "a"}], {"log": "b"}]
+    assert in_a_loop_of_its_own(told()) == [[{"log": "a"}], {"log": "b"}]
 
 
 def test_it_is_closed_with_its_run_and_unheard_when_its_browser_leaves():
@@ -90,10 +90,9 @@ def test_it_is_closed_with_its_run_and_unheard_when_its_browser_leaves():
         serving = await picked_up(wire, socket)
         socket.left.set()
         await serving
-        assert not wire.is_heard
         assert not wire.send({"log": "a"})
 
-    asyncio.run(ends())
+    in_a_loop_of_its_own(ends())
 
 
 def test_a_browser_that_leaves_in_the_middle_of_a_message_ends_it():
@@ -106,7 +105,7 @@ def test_a_browser_that_leaves_in_the_middle_of_a_message_ends_it():
         await asyncio.wait_for(serving, 5)
         return socket.messages
 
-    assert asyncio.run(ends()) == []
+    assert in_a_loop_of_its_own(ends()) == []
 
 
 def test_each_message_is_said_to_whoever_wants_to_know():
@@ -120,4 +119,30 @@ def test_each_message_is_said_to_whoever_wants_to_know():
             await settled()
         return len(told)
 
-    assert asyncio.run(counted()) == 3
+    assert in_a_loop_of_its_own(counted()) == 3
+
+
+def test_what_fails_ends_it_and_is_logged(caplog):
+    async def fails():
+        wire, socket = Wire(lambda: None), Socket()
+        serving = await picked_up(wire, socket)
+        wire.send({"log": "\ud800"})
+        await asyncio.wait_for(serving, 5)
+        assert socket.is_closed
+        assert not wire.send({"log": "a"})
+
+    in_a_loop_of_its_own(fails())
+    assert "can't be told over its wire" in caplog.text
+
+
+def test_a_run_that_is_over_before_it_is_picked_up():
+    async def ends():
+        wire, socket = Wire(lambda: None), Socket()
+        wire.send({"log": "a"})
+        wire.close()
+        await asyncio.wait_for(wire.serve(socket), 5)
+        return socket
+
+    socket = in_a_loop_of_its_own(ends())
+    assert socket.is_closed
+    assert socket.messages == []

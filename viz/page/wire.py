@@ -9,10 +9,11 @@ pick it up, as behind a proxy that passes none on, they travel with Gradio too.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from starlette.routing import WebSocketRoute
@@ -20,7 +21,16 @@ from starlette.websockets import WebSocket
 
 from viz.patch import difference
 
+log = logging.getLogger("batchscope.page")
+
 State = dict[str, Any]
+
+
+class Listener(NamedTuple):
+    """A browser that hears a wire: where it is served, and what tells that there is news."""
+
+    loop: asyncio.AbstractEventLoop
+    news: asyncio.Event
 
 
 class Wire:
@@ -32,13 +42,7 @@ class Wire:
         self._on_told = on_told
         self._newest: State | None = None
         self._is_over = False
-        self._news: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def is_heard(self) -> bool:
-        """Whether a browser has picked it up."""
-        return self._news is not None
+        self._listener: Listener | None = None
 
     def send(self, state: State) -> bool:
         """Tell the state, from any thread; False, and nothing, if nobody hears it."""
@@ -51,24 +55,30 @@ class Wire:
         self._wake()
 
     def _wake(self) -> bool:
-        news = self._news
-        if news is not None:
-            self._loop.call_soon_threadsafe(news.set)
-        return news is not None
+        listener = self._listener
+        if listener is not None:
+            listener.loop.call_soon_threadsafe(listener.news.set)
+        return listener is not None
 
     async def serve(self, socket: WebSocket) -> None:
         """Tell a browser of the run until it leaves. It has nothing to say: a word ends this."""
         await socket.accept()
-        self._loop, self._news = asyncio.get_running_loop(), asyncio.Event()
-        telling = asyncio.create_task(self._tell(socket, self._news))
+        self._listener = Listener(asyncio.get_running_loop(), asyncio.Event())
+        hearing = asyncio.create_task(socket.receive())
+        telling = asyncio.create_task(self._tell(socket, self._listener.news))
         try:
-            said = await socket.receive()
+            await asyncio.wait({hearing, telling}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._news = None
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
-        if said["type"] != "websocket.disconnect":
-            await socket.close()
+            self._listener = None  # from now on its states go with Gradio
+            for task in (hearing, telling):
+                task.cancel()
+            _, failure = await asyncio.gather(hearing, telling, return_exceptions=True)
+        has_left = not hearing.cancelled() and hearing.result()["type"] == "websocket.disconnect"
+        if has_left:
+            return
+        if isinstance(failure, Exception):
+            log.error("a run can't be told over its wire", exc_info=failure)
+        await socket.close()
 
     async def _tell(self, socket: WebSocket, news: asyncio.Event) -> None:
         told: State | None = None
@@ -76,16 +86,17 @@ class Wire:
             await news.wait()
             news.clear()
             newest = self._newest
-            if newest is not told and (change := difference(told, newest)) is not None:
+            if self._is_over or newest is told:
+                continue
+            if (change := difference(told, newest)) is not None:
                 await socket.send_text(orjson.dumps(change).decode())
                 self._on_told()
             told = newest
-        await socket.close()
 
 
 class Wires:
-    """The wires of all runs under way, and the address under which browsers pick them up, once
-    each: /wire/NAME. Nobody guesses a name."""
+    """The wires of runs under way that wait to be picked up, each by one browser, and the address
+    for it: /wire/NAME. Nobody guesses a name."""
 
     def __init__(self, on_told: Callable[[], None]) -> None:
         self._on_told = on_told
@@ -103,12 +114,11 @@ class Wires:
         try:
             yield wire
         finally:
-            del self._wires[wire.name]
+            self._wires.pop(wire.name, None)
             wire.close()
 
     async def _serve(self, socket: WebSocket) -> None:
-        wire = self._wires.get(socket.path_params["name"])
-        if wire is None or wire.is_heard:
+        if wire := self._wires.pop(socket.path_params["name"], None):
+            await wire.serve(socket)
+        else:
             await socket.close()
-            return
-        await wire.serve(socket)

@@ -204,12 +204,17 @@ def _lines(response: httpx.Response) -> Iterator[str]:
         yield from whole
 
 
+def wire_address(url: str, name: str) -> str:
+    """Where a browser picks up a wire of the page at this address."""
+    return f"{url.replace('http', 'ws', 1)}/wire/{name}"
+
+
 class Listener(threading.Thread):
     """Takes what comes over a run's wire, until the run is over."""
 
     def __init__(self, url: str, name: str) -> None:
         super().__init__(daemon=True)
-        self._address = f"{url.replace('http', 'ws', 1)}/wire/{name}"
+        self._address = wire_address(url, name)
         self.states: list[StageState] = []
         self.sizes: list[int] = []
         """Of each message, in bytes before it is compressed."""

@@ -6,7 +6,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from tests.serving import Listener, Visitor, rows_of, served
+from tests.serving import Listener, Visitor, rows_of, served, wire_address
 from tests.shown import applied, shown_tokens
 from tests.tiny import scripted_lm, token_ids
 
@@ -24,10 +24,6 @@ def visitor(url):
     visitor = Visitor(url)
     visitor.join(rows_of(["Hi", "Why wait?"], STEPS), "scripted", batch_size=2)
     return visitor
-
-
-def address(url, name):
-    return f"{url.replace('http', 'ws', 1)}/wire/{name}"
 
 
 def first_drawn(frames):
@@ -59,7 +55,7 @@ def test_with_gradio_come_the_plan_and_the_end_and_over_the_wire_what_is_between
 def test_a_state_over_the_wire_is_what_comes_with_gradio(visitor, url):
     frames = visitor.frames()
     plan = first_drawn(frames).stage
-    with connect(address(url, plan["wire"])) as socket:
+    with connect(wire_address(url, plan["wire"])) as socket:
         state = applied(None, json.loads(socket.recv(20)))
     later = first_drawn(frames).stage
     assert state.keys() | {"wire"} == later.keys() == plan.keys()
@@ -75,7 +71,7 @@ def test_where_nobody_picks_it_up_all_comes_with_gradio(visitor):
 
 def test_when_the_wire_breaks_the_rest_comes_with_gradio(visitor, url):
     frames = visitor.frames()
-    with connect(address(url, first_drawn(frames).stage["wire"])) as socket:
+    with connect(wire_address(url, first_drawn(frames).stage["wire"])) as socket:
         socket.recv(20)
     rest = [frame for frame in frames if has_tokens(frame.stage)]
     assert len(rest) > 5
@@ -84,7 +80,7 @@ def test_when_the_wire_breaks_the_rest_comes_with_gradio(visitor, url):
 
 def test_a_word_from_the_browser_ends_it(visitor, url):
     frames = visitor.frames()
-    with connect(address(url, first_drawn(frames).stage["wire"])) as socket:
+    with connect(wire_address(url, first_drawn(frames).stage["wire"])) as socket:
         socket.recv(20)
         socket.send("more")
         assert all(json.loads(message) for message in socket), "it is closed"
@@ -94,7 +90,7 @@ def test_a_word_from_the_browser_ends_it(visitor, url):
 
 def test_a_wire_is_picked_up_once_and_gone_with_its_run(visitor, url):
     frames = visitor.frames()
-    there = address(url, first_drawn(frames).stage["wire"])
+    there = wire_address(url, first_drawn(frames).stage["wire"])
     with connect(there) as socket:
         socket.recv(20)
         with pytest.raises(InvalidStatus, match="403"):
@@ -108,4 +104,4 @@ def test_a_wire_is_picked_up_once_and_gone_with_its_run(visitor, url):
 
 def test_no_other_wire_is_there(url):
     with pytest.raises(InvalidStatus, match="403"):
-        connect(address(url, "guessed"))
+        connect(wire_address(url, "guessed"))

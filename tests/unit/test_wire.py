@@ -13,7 +13,6 @@ class Socket:
 
     def __init__(self):
         self.messages = []
-        self.took = asyncio.Event()
         self.may_take = asyncio.Semaphore(0)
         self.left = asyncio.Event()
         self.is_closed = False
@@ -28,7 +27,6 @@ class Socket:
     async def send_text(self, text):
         await self.may_take.acquire()
         self.messages.append(json.loads(text))
-        self.took.set()
 
     async def close(self):
         self.is_closed = True

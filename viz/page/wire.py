@@ -120,5 +120,6 @@ class Wires:
     async def _serve(self, socket: WebSocket) -> None:
         if wire := self._wires.pop(socket.path_params["name"], None):
             await wire.serve(socket)
-        else:
+        else:  # a run that is over already; a browser would tell a refusal as an error
+            await socket.accept()
             await socket.close()

@@ -101,3 +101,11 @@ def test_what_comes_late_over_the_wire_is_not_drawn(url, open_page, stage_of):
             wire.send(message)
         page.evaluate(TWO_FRAMES)
         assert page.evaluate("window.drawn.at(-1)") == ["done", TOKENS]
+
+
+def test_a_wire_that_is_gone_is_no_error(url, open_page):
+    """As of a run that was over before the browser picked its wire up."""
+    with open_page(url) as page:
+        socket = "new WebSocket(new URL('wire/gone', document.baseURI))"
+        ended = f"new Promise((then) => ({socket}.onclose = (end) => then(end.wasClean)))"
+        assert page.evaluate(ended)

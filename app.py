@@ -158,6 +158,7 @@ class Page:
                     if writer is None:
                         writer, text, busy = StageWriter(frame, key=key), self._notes(model), True
                     if frame.status != "running":
+                        wire.close()  # the record takes a moment, the newest picture need not
                         text, busy = self._notes(model), False
                     elif frame.steps and not sparing.is_due():
                         continue

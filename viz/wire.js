@@ -2,8 +2,8 @@
 
 let wire = null; // the WebSocket that is heard, or was last
 
-// Calls `hear` with each state that comes over the wire of this name.
-function follow(name, hear) {
+// Calls `hear` with each state that comes over the wire of this name, and `end` when none comes any more.
+function follow(name, hear, end) {
   const address = new URL(`wire/${name}`, document.baseURI);
   address.protocol = address.protocol.replace("http", "ws");
   if (wire?.url === address.href) return;
@@ -14,6 +14,7 @@ function follow(name, hear) {
     state = patched(state, JSON.parse(data));
     hear(state);
   });
+  wire.addEventListener("close", end);
 }
 
 function hangUp() {

@@ -1,6 +1,7 @@
 """The states of a run under way go past Gradio, to whoever picks up its wire."""
 
 import json
+import threading
 
 import pytest
 from websockets.sync.client import connect
@@ -8,6 +9,7 @@ from websockets.sync.client import connect
 from tests.serving import Listener, Visitor, rows_of, served, wire_address
 from tests.shown import applied, shown_tokens
 from tests.tiny import scripted_lm, token_ids
+from viz.stage.state import StageWriter
 
 STEPS = 60
 
@@ -102,6 +104,22 @@ def test_a_wire_is_picked_up_once_and_gone_with_its_run(visitor, url):
             pass
         assert all(json.loads(message) for message in socket), "it is closed"
     assert heard_over(there) == []
+
+
+def test_the_wire_ends_before_the_record_is_written(visitor, url, monkeypatch):
+    """What was told last is drawn meanwhile."""
+    ended = threading.Event()
+    write = StageWriter.write
+
+    def write_at_the_end(writer, run):
+        assert run.status == "running" or ended.wait(10)
+        return write(writer, run)
+
+    monkeypatch.setattr(StageWriter, "write", write_at_the_end)
+    frames = visitor.frames()
+    heard_over(wire_address(url, first_drawn(frames).stage["wire"]))
+    ended.set()
+    assert list(frames)[-1].record.status == "done"
 
 
 def test_no_other_wire_is_there(url):

@@ -231,10 +231,15 @@ function receive(value) {
   newest = value;
   const running = value.status === "running";
   if (!running) hangUp();
-  else if (value.wire) follow(value.wire, receive);
+  else if (value.wire) follow(value.wire, receive, drawNewest);
   const hasTokens = lengthOf(value) > 0;
   const isFirst = run.value.key !== value.key || view.step === 0;
   draws(() => present(newest), { now: !running || (isFirst && hasTokens), wait: running && !hasTokens ? PLAN_MS : 0 });
+}
+
+// The wire ends as soon as the run does, whose record takes longer to come.
+function drawNewest() {
+  if (newest !== run.value && lengthOf(newest) > 0) draws(() => present(newest), { now: true });
 }
 
 find("legend").replaceChildren(

@@ -321,13 +321,14 @@ def lay_over(first: Take, second: Take) -> Replay:
         raise CannotReplayError("its steps differ in their calls")
     script = Script(first.seen, second.seen)
     result = script.value(first.result, second.result)
-    freed = script.take_used()
+    script.take_ended()
     lines: list[str] = []
     for number in reversed(range(len(first.calls))):  # where values are used last comes first
-        line = f"m{number} = {script.call(first.calls[number], second.calls[number])}"
-        used = script.take_used() | {number}
-        lines.append(line + "".join(f"; m{call} = None" for call in sorted(used - freed)))
-        freed |= used
+        variable = script.end_before(number)
+        call = script.call(first.calls[number], second.calls[number])
+        line = f"{variable} = {call}" if variable else call
+        ended = sorted(script.take_ended() - {variable})
+        lines.append("; ".join([line, *(f"{name} = None" for name in ended)]))
     body = "".join(f"    {line}\n" for line in reversed(lines))
     source = f"def replay(run, seen):\n{body}    return {result}\n"
     exec(compile(source, "<tape>", "exec"), script.names)
@@ -335,18 +336,44 @@ def lay_over(first: Take, second: Take) -> Replay:
 
 
 class Script:
-    """What is common to two steps, as Python; `names` are the objects that it speaks of."""
+    """What is common to two steps, as Python that is written from its end to its beginning; `names`
+    are the objects that it speaks of.
+
+    Variables are used again. As many as there are calls would fill the 16 kB that CPython 3.11 takes
+    from the system at a time for the frames of functions, and have it take and give back the next
+    ones in every call from then on.
+    """
 
     def __init__(self, first: int, second: int) -> None:
         """From how many columns each of them saw."""
         self.names: dict[str, Any] = {}
         self._seen = (first, second)
-        self._used: set[int] = set()
+        self._variables: dict[int, str] = {}  # of calls whose results are still spoken of
+        self._unused: list[str] = []
+        self._count = 0
+        self._ended: set[str] = set()
 
-    def take_used(self) -> set[int]:
-        """The calls whose results were spoken of since this was asked last."""
-        used, self._used = self._used, set()
-        return used
+    def end_before(self, call: int) -> str | None:
+        """The variable for what a call makes, if it is spoken of; nothing before the call does."""
+        variable = self._variables.pop(call, None)
+        if variable:
+            self._unused.append(variable)
+        return variable
+
+    def _variable(self, call: int) -> str:
+        if call not in self._variables:
+            self._variables[call] = self._unused.pop() if self._unused else self._new_variable()
+            self._ended.add(self._variables[call])
+        return self._variables[call]
+
+    def _new_variable(self) -> str:
+        self._count += 1
+        return f"m{self._count}"
+
+    def take_ended(self) -> set[str]:
+        """The variables that were spoken of for the last time since this was asked last."""
+        ended, self._ended = self._ended, set()
+        return ended
 
     def call(self, one: Call, other: Call) -> str:
         if len(one.args) != len(other.args) or one.kwargs.keys() != other.kwargs.keys():
@@ -359,8 +386,8 @@ class Script:
 
     def value(self, one: Any, other: Any) -> str:
         if isinstance(one, Made) and one == other:
-            self._used.add(one.call)
-            return f"m{one.call}" if one.part is None else f"m{one.call}[{one.part}]"
+            variable = self._variable(one.call)
+            return variable if one.part is None else f"{variable}[{one.part}]"
         if isinstance(one, Given) and one == other:
             return f"run[{one.index}]"
         if isinstance(one, Made | Given | Tensor) or type(one) is not type(other):

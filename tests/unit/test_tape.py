@@ -104,6 +104,15 @@ def hooked(hook: Callable) -> tuple:
     return lm, plain_ids(lm)
 
 
+def test_a_replay_of_many_calls_has_few_variables():
+    """A frame of a kilobyte leaves CPython room for those of the functions that it calls."""
+    lm = tiny_lm(num_hidden_layers=12)
+    run(lm)
+    (replay,) = lm.tapes._tapes.values()
+    assert len(replay.__globals__) > 1000
+    assert replay.__code__.co_nlocals < 32
+
+
 def test_a_step_that_reads_a_number_is_not_replayed():
     lm, ids = hooked(lambda states: states * (2.0 if states.max().item() > 0 else 3.0))
     assert run(lm) == ids

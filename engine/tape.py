@@ -339,9 +339,9 @@ class Script:
     """What is common to two steps, as Python that is written from its end to its beginning; `names`
     are the objects that it speaks of.
 
-    Variables are used again. As many as there are calls would fill the 16 kB that CPython 3.11 takes
-    from the system at a time for the frames of functions, and have it take and give back the next
-    ones in every call from then on.
+    Variables are used again. As many as there are calls would fill the 16 kB that CPython 3.11
+    takes from the system at a time for the frames of functions, and have it take and give back the
+    next ones in every call from then on.
     """
 
     def __init__(self, first: int, second: int) -> None:
